@@ -1,0 +1,1 @@
+"""optikit: what every method is made of (arrays, losses, objectives, networks, the driver)."""

@@ -1,0 +1,1 @@
+"""One rank or many: communicators, placement of agents, exchanges."""

@@ -1,0 +1,1 @@
+"""Methods over a network of peers."""

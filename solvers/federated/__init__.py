@@ -1,0 +1,1 @@
+"""Client-server methods without a server process."""

@@ -1,0 +1,1 @@
+"""Claims about rates, and the harness that tests them."""
