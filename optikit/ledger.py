@@ -52,6 +52,11 @@ class CommunicationLedger:
         self._flush()
         return self._per_agent.copy()
 
+    @property
+    def total_floats(self) -> int:
+        """Every float that moved between agents or between agents and server: `floats_sent` + `floats_down`."""
+        return self.floats_sent + self.floats_down
+
     def record_exchange(self, out_degrees: np.ndarray, links: int, width: int, wire_bytes: int = 0) -> None:
         """Count one round of neighbour messages of `width` floats over `links` directed links.
 
@@ -102,8 +107,8 @@ class CommunicationLedger:
         return {name: int(getattr(self, name)) for name in self._COUNTERS}
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on counting: the counters and the per-agent array."""
-        return {**self.as_dict(), "floats_sent_per_agent": self.floats_sent_per_agent}
+        """Everything needed to go on counting: the counters, and the per-agent counts as a list (JSON takes it)."""
+        return {**self.as_dict(), "floats_sent_per_agent": self.floats_sent_per_agent.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up the counts of `state`, a dictionary from `state()`."""

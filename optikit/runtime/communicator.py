@@ -170,7 +170,9 @@ class SerialCommunicator:
 
     @staticmethod
     def _no_partner(rank: int) -> RuntimeError:
-        return RuntimeError(f"a serial communicator has no rank to exchange messages with, got rank {rank!r}.")
+        return RuntimeError(
+            f"a serial communicator has no rank to exchange messages with, got rank {rank!r}."
+        )
 
     def Abort(self, errorcode: int = 1) -> None:
         """End the process with `errorcode`."""
