@@ -1,0 +1,99 @@
+"""The pictures people ask for first: gap against rounds, floats or seconds, and consensus error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from optikit.result import History, Result
+
+AXIS_LABELS = {
+    "round": "communication rounds",
+    "iteration": "iterations",
+    "seconds": "seconds",
+    "floats_sent": "floats sent by all agents",
+    "gradients": "gradient evaluations",
+    "objective": "objective",
+    "gap": "optimality gap",
+    "consensus_error": "consensus error (RMS)",
+}
+
+
+def new_axes(width: float = 6.0, height: float = 4.0) -> Axes:
+    """Axes on a figure of its own, drawn without a display and without pyplot's global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def plot_history(
+    runs: Mapping[str, History | Result] | History | Result,
+    *,
+    y: str = "objective",
+    x: str = "round",
+    optimum: float = 0.0,
+    scale: str = "auto",
+    ax: Axes | None = None,
+    **line: Any,
+) -> Axes:
+    """Draw one quantity of one or several runs.
+
+    Parameters
+    ----------
+    runs : mapping of label to History or Result, or one of these
+    y, x : str
+        Columns of the histories.
+    optimum : float, default 0
+        Subtracted from `y`, so that the optimality gap is drawn.
+    scale : {"auto", "loglog", "semilogy", "linear"}
+        "auto": both axes logarithmic when all values are positive, so that a rate is a straight line.
+    ax : matplotlib Axes, optional
+        Where to draw; new axes by default.
+    **line
+        Passed to matplotlib's `plot`.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    if scale not in {"auto", "loglog", "semilogy", "linear"}:
+        raise ValueError(f"scale must be 'auto', 'loglog', 'semilogy' or 'linear', got {scale!r}.")
+    if not isinstance(runs, Mapping):
+        runs = {"": runs}
+    ax = new_axes() if ax is None else ax
+    lowest = np.inf
+    for label, run in runs.items():
+        history = getattr(run, "history", run)
+        horizontal, vertical = history[x], history[y] - optimum
+        shown = np.isfinite(vertical)
+        lowest = min(lowest, np.min(vertical[shown], initial=np.inf))
+        ax.plot(horizontal[shown], vertical[shown], label=label or None, **line)
+    if scale == "auto":
+        scale = "loglog" if lowest > 0 else "linear"
+    if scale in {"loglog", "semilogy"}:
+        ax.set_yscale("log")
+    if scale == "loglog":
+        ax.set_xscale("log")
+    ax.set_xlabel(AXIS_LABELS.get(x, x))
+    ax.set_ylabel(AXIS_LABELS.get(y, y) + (" - optimum" if optimum else ""))
+    ax.grid(True, which="major", alpha=0.3)
+    if any(runs):
+        ax.legend()
+    return ax
+
+
+def add_slope(ax: Axes, exponent: float, through: tuple[float, float], *, label: str | None = None) -> None:
+    """Draw the dashed reference line of a power law ``y ~ x**exponent`` through one point of log-log axes."""
+    x0, y0 = through
+    low, high = ax.get_xlim()
+    ends = np.array([max(low, x0 / 100, np.finfo(float).tiny), high])
+    ax.plot(ends, y0 * (ends / x0) ** exponent, "k--", lw=1, label=label or f"slope {exponent:g}")
+    ax.legend()
