@@ -322,7 +322,8 @@ def from_edges(n: int, edges: Iterable[tuple[int, int]], directed: bool = False)
 def read_edge_list(file: str | Path, n: int | None = None, directed: bool = False) -> Graph:
     """Graph from a text file: one edge ``i j`` per line (spaces, tabs or commas), agents numbered from 0.
 
-    Further columns, empty lines and what follows ``#`` or ``%`` are ignored. `n` defaults to the largest number + 1.
+    Further columns, empty lines and what follows ``#`` or ``%`` are ignored. `n` defaults to the largest
+    number + 1.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class CommunicationLedger:
 
     @property
     def total_floats(self) -> int:
-        """Every float that moved between agents or between agents and server: `floats_sent` + `floats_down`."""
+        """Every float that moved, to neighbours, server or agents: `floats_sent` + `floats_down`."""
         return self.floats_sent + self.floats_down
 
     def record_exchange(self, out_degrees: np.ndarray, links: int, width: int, wire_bytes: int = 0) -> None:
@@ -107,7 +107,7 @@ class CommunicationLedger:
         return {name: int(getattr(self, name)) for name in self._COUNTERS}
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on counting: the counters, and the per-agent counts as a list (JSON takes it)."""
+        """Everything needed to go on counting, in integers and lists of integers (JSON takes them)."""
         return {**self.as_dict(), "floats_sent_per_agent": self.floats_sent_per_agent.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:

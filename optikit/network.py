@@ -23,14 +23,15 @@ from optikit.mixing import MixingMatrix, Static, TopologySequence, default_weigh
 from optikit.runtime.communicator import abort_on_uncaught, block_of, default_communicator
 from optikit.runtime.exchange import Exchanger, LocalRows
 from optikit.runtime.reductions import Reducer
-from optikit.stepping import BACKENDS, Stepper, choose_backend
+from optikit.runtime.stepping import BACKENDS, Stepper, choose_backend
+from optikit.validation import check_choice, check_integer
 
 #: Matrices whose local form (CSR block, message plan, device copy) is kept, least recently used first out.
 PLAN_CACHE = 64
 
 
 class Pulled(NamedTuple):
-    """Neighbours' vectors as a CSR structure: agent k of this rank hears ``rows[cols[indptr[k]:indptr[k+1]]]``.
+    """Neighbours' vectors in CSR form: agent k of this rank hears ``rows[cols[indptr[k]:indptr[k+1]]]``.
 
     `vals` are the weights (the agent's own included, if not zero); `rows` are the vectors of all agents heard
     here, in global order.
@@ -94,8 +95,7 @@ class Network:
         abort_on_uncaught(self.communicator)  # before the first thing that may raise on one rank alone
         self.topology = _as_sequence(topology)
         self.n_agents = _count_agents(self.topology, n_agents)
-        if backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {', '.join(map(repr, BACKENDS))}, got {backend!r}.")
+        check_choice(backend, "backend", BACKENDS)
         self.rank, self.size = self.communicator.Get_rank(), self.communicator.Get_size()
         self.xp = _namespace(xp)
         self.backend, self.debug = backend, debug
@@ -133,14 +133,14 @@ class Network:
         return self._stepper("mix").apply(arrays, out)
 
     def gossip(self, *arrays: Any, out: Any = None) -> Any:
-        """One round of ``G X``: the gossip matrix, or ``I - W(round)`` of a mixing topology; else as `mix`."""
+        """One round of ``G X``, ``G`` the gossip matrix or ``I - W(round)``; otherwise as `mix`."""
         return self._stepper("gossip").apply(arrays, out)
 
     def imix(self, *arrays: Any) -> Any:
         """Start a `mix` and return a request; ``request.wait()`` returns what `mix` would.
 
-        The round is consumed now. The inputs must stay as they are until ``wait()`` has returned, and all ranks
-        start and wait for their requests in the same order.
+        The round is consumed now. The inputs must stay as they are until ``wait()`` has returned, and all
+        ranks start and wait for their requests in the same order.
         """
         return self._stepper("mix").start(arrays)
 
@@ -234,7 +234,7 @@ class Network:
         return sums[0] if len(sums) == 1 else tuple(sums)
 
     def sum(self, *arrays: Any) -> Any:
-        """Sum over all agents as `total`, for monitoring: not counted. A scalar is this rank's partial sum."""
+        """Sum over all agents as `total`, but not counted: monitoring. A scalar is this rank's partial sum."""
         sums = self._reducer.sum([a if np.ndim(a) == 0 else self._check_leading(a) for a in arrays])
         return sums[0] if len(sums) == 1 else tuple(sums)
 
@@ -243,7 +243,7 @@ class Network:
         return self.sum(X) / self.n_agents
 
     def max(self, v: Any) -> Any:
-        """Largest entry over axis 0 and all ranks of v (k, ...), any k; a scalar is this rank's value. Uncounted.
+        """Largest entry of v (k, ...), any k, over axis 0 and all ranks; uncounted. A scalar: this rank's value.
 
         With no agent at all the result is -inf; NaN anywhere gives NaN.
         """
@@ -254,14 +254,14 @@ class Network:
         return self._reducer.extreme(v, "min")
 
     def allgather(self, X: Any) -> Any:
-        """All agents' rows of X (n_local, ...) on every rank, shape (n_agents, ...); monitoring, not counted."""
+        """All agents' rows of X (n_local, ...) on every rank, shape (n_agents, ...); monitoring, uncounted."""
         X = self._check_leading(X)
         return self._reducer.allgather(X, self.n_agents)
 
     # -- the agents here ----------------------------------------------------------------------------------
 
     def scatter(self, X: Any) -> Any:
-        """Rows of the agents here of X (n_agents, ...), which every rank holds whole; no communication, no copy."""
+        """The agents' rows here of X (n_agents, ...), which every rank holds whole: a view, nothing is sent."""
         if np.ndim(X) == 0 or X.shape[0] != self.n_agents:
             raise ValueError(f"X must have {self.n_agents} rows, one per agent, got shape {np.shape(X)}.")
         return X[self._slice] if self.size > 1 else X
@@ -286,7 +286,8 @@ class Network:
             X = np.asarray(X)
         if X.ndim == 0 or X.shape[0] != self.n_local:
             raise ValueError(
-                f"arrays must have {self.n_local} rows, one per agent of this rank, got shape {tuple(X.shape)}."
+                f"arrays must have {self.n_local} rows, one per agent of this rank, "
+                f"got shape {tuple(X.shape)}."
             )
         return X
 
@@ -342,11 +343,10 @@ def _as_sequence(topology: Any) -> TopologySequence | None:
 
 def _count_agents(topology: TopologySequence | None, n_agents: int | None) -> int:
     if n_agents is not None:
-        if isinstance(n_agents, bool) or not isinstance(n_agents, (int, np.integer)) or n_agents < 1:
-            raise ValueError(f"n_agents must be an integer >= 1, got {n_agents!r}.")
+        n_agents = check_integer(n_agents, "n_agents", minimum=1)
         if topology is not None and topology.n != n_agents:
             raise ValueError(f"n_agents must be the topology's {topology.n}, got {n_agents!r}.")
-        return int(n_agents)
+        return n_agents
     if topology is None:
         raise ValueError("n_agents is needed for a network without a topology, got None.")
     return topology.n

@@ -240,7 +240,7 @@ def block_of(rank: int, size: int, n: int) -> range:
     Returns
     -------
     range
-        ``floor(n rank / size) .. floor(n (rank + 1) / size) - 1``: contiguous, and sizes differ by at most one.
+        ``floor(n rank / size) .. floor(n (rank + 1) / size) - 1``: contiguous, sizes differ by at most one.
     """
     if not 0 <= rank < size:
         raise ValueError(f"rank must be an integer in [0, {size}), got {rank!r}.")
