@@ -234,7 +234,7 @@ class Network:
         return sums[0] if len(sums) == 1 else tuple(sums)
 
     def sum(self, *arrays: Any) -> Any:
-        """Sum over all agents as `total`, but not counted: monitoring. A scalar is this rank's partial sum."""
+        """Sum over all agents as `total`, uncounted (monitoring). A scalar is this rank's partial sum."""
         sums = self._reducer.sum([a if np.ndim(a) == 0 else self._check_leading(a) for a in arrays])
         return sums[0] if len(sums) == 1 else tuple(sums)
 
@@ -243,7 +243,7 @@ class Network:
         return self.sum(X) / self.n_agents
 
     def max(self, v: Any) -> Any:
-        """Largest entry of v (k, ...), any k, over axis 0 and all ranks; uncounted. A scalar: this rank's value.
+        """Largest entry of v (k, ...), any k, over axis 0 and all ranks, uncounted. A scalar: one per rank.
 
         With no agent at all the result is -inf; NaN anywhere gives NaN.
         """
@@ -254,14 +254,14 @@ class Network:
         return self._reducer.extreme(v, "min")
 
     def allgather(self, X: Any) -> Any:
-        """All agents' rows of X (n_local, ...) on every rank, shape (n_agents, ...); monitoring, uncounted."""
+        """All agents' rows of X (n_local, ...) on every rank, shape (n_agents, ...); uncounted."""
         X = self._check_leading(X)
         return self._reducer.allgather(X, self.n_agents)
 
     # -- the agents here ----------------------------------------------------------------------------------
 
     def scatter(self, X: Any) -> Any:
-        """The agents' rows here of X (n_agents, ...), which every rank holds whole: a view, nothing is sent."""
+        """The rows here of X (n_agents, ...), which every rank holds whole: a view, nothing is sent."""
         if np.ndim(X) == 0 or X.shape[0] != self.n_agents:
             raise ValueError(f"X must have {self.n_agents} rows, one per agent, got shape {np.shape(X)}.")
         return X[self._slice] if self.size > 1 else X

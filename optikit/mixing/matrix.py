@@ -136,7 +136,7 @@ class MixingMatrix:
     # -- checks and converters ------------------------------------------------------------------------------
 
     def validate(self, tol: float = 1e-12, *, nonneg: bool = False) -> None:
-        """Raise ValueError unless the sums are those of the kind to ``tol n`` (and signs right if `nonneg`)."""
+        """Raise ValueError unless the sums are those of the kind, to ``tol n`` (`nonneg`: signs too)."""
         if not np.all(np.isfinite(self.csr.data)):
             raise ValueError("matrix must have finite entries, got NaN or infinity.")
         target = 0.0 if self.kind == "gossip" else 1.0
@@ -152,7 +152,8 @@ class MixingMatrix:
                 worst = int(error.argmax())
                 raise ValueError(
                     f"a matrix of kind {self.kind!r} must have {name} that sum to {target:g} "
-                    f"within {tol * self.n:.1e}, but {name[:-1]} {worst} sums to {sums[worst]!r}.{self._hint()}"
+                    f"within {tol * self.n:.1e}, but {name[:-1]} {worst} sums to {sums[worst]:.15g}."
+                    f"{self._hint()}"
                 )
         if nonneg:
             entries = self.csr.tocoo()

@@ -3,8 +3,8 @@ r"""Spectra of graphs and mixing matrices: contraction factor, spectral gap, chi
 Symmetric matrices are measured through the eigenvalues :math:`l` of the gossip form :math:`G = I - W` on
 the complement of the constant vector: :math:`1 - (1 - l)^2 = l (2 - l)` keeps its digits where
 :math:`1 - \lambda^2` would lose them. Others need the 2-norm: eigenvalues mislead for non-normal W.
-Above `DENSE_LIMIT` agents nothing dense is formed: Lanczos on the deflated operator, and shift-invert with a
-sparse factorisation where the gap is too small for it (rings, paths, grids: graphs whose factors stay sparse).
+Above `DENSE_LIMIT` agents nothing dense is formed: Lanczos on the deflated operator, and shift-invert with
+a sparse factorisation where the gap is too small for it (rings, paths, grids: their factors stay sparse).
 """
 
 from __future__ import annotations
@@ -71,12 +71,8 @@ def _circulant_eigenvalues(n: int, shifts: tuple[tuple[int, float], ...]) -> np.
 def _symmetric_extremes(
     matrix: sp.csr_array, shifts: tuple[tuple[int, float], ...] | None
 ) -> tuple[float, float]:
-    """Smallest and largest eigenvalue on the complement of the constant vector (in the kernel of `matrix`)."""
+    """Smallest and largest eigenvalue on the complement of the constant vector (which `matrix` kills)."""
     n = matrix.shape[0]
-    # The transform resolves eigenvalues to 1e-16 of the largest: not enough digits for huge rings.
-    if shifts is not None and n <= DENSE_LIMIT:
-        values = _circulant_eigenvalues(n, shifts).real
-        return float(values.min()), float(values.max())
     if shifts is not None:
         return _real_circulant_extremes(n, shifts)
     if n <= DENSE_LIMIT:
@@ -88,6 +84,7 @@ def _symmetric_extremes(
 
 
 def _real_circulant_extremes(n: int, shifts: tuple[tuple[int, float], ...]) -> tuple[float, float]:
+    # A Fourier transform resolves eigenvalues to 1e-16 of the largest: too few digits for long rings.
     # For rows that sum to 0: sum_s w cos(2 pi f s / n) = -2 sum_s w sin^2(pi f s / n), free of cancellation.
     frequencies = np.arange(1, n // 2 + 1)
     values = np.zeros(frequencies.size)
@@ -118,7 +115,7 @@ def _lanczos_extremes(matrix: sp.csr_array) -> tuple[float, float]:
     if _components(matrix) > 1:
         return 0.0, high
     # A slightly negative shift keeps the factorised matrix definite; the two values nearest are 0 and l_2.
-    # The inverse magnifies l_2 to 1 / (l_2 + shift), so l_2 keeps about 1e-16 * bound / l_2 of relative error.
+    # l_2 keeps a relative error of about 1e-16 * bound / l_2.
     values = sla.eigsh(matrix, k=2, sigma=-1e-7 * bound, which="LM", v0=start, return_eigenvectors=False)
     return float(np.max(values)), high
 

@@ -2,7 +2,7 @@
 
 Every rank derives its send and receive lists from the same matrix, so nobody asks. A round is one message per
 pair of ranks that share a link, all blocks of the round fused in it. Rows of periodic sequences travel by
-persistent requests, set up once per (matrix, width, dtype); others by ``Isend``/``Irecv`` with the round as tag.
+persistent requests, set up once per (matrix, width, dtype); others by ``Isend``/``Irecv``, the round as tag.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Exchanger:
         self.debug = debug
 
     def check(self, rows: LocalRows, round_number: int, width: int, dtype: np.dtype) -> None:
-        """Debug mode: raise RuntimeError on all ranks unless every sender and receiver expect the same message."""
+        """Debug mode: RuntimeError on all ranks unless every sender and receiver expect the same message."""
         from mpi4py import MPI
 
         size = self.comm.Get_size()
@@ -187,22 +187,22 @@ class Exchanger:
         verdict = np.array([wrong.size], dtype=np.int64)
         self.comm.Allreduce(MPI.IN_PLACE, verdict, op=MPI.SUM)
         if verdict[0]:
-            here = (
-                f"rank {self.comm.Get_rank()} expects (round, floats, bytes per float, rows) = "
-                f"{tuple(expected[wrong[0]].tolist())} from rank {wrong[0]}, which has {tuple(heard[wrong[0]].tolist())}"
-                if wrong.size
-                else f"rank {self.comm.Get_rank()} is not concerned itself"
-            )
-            raise RuntimeError(
-                f"ranks disagree about this exchange: {here}; all ranks must make the same calls."
-            )
+            here = f"rank {self.comm.Get_rank()} is not concerned itself"
+            if wrong.size:
+                other = int(wrong[0])
+                here = (
+                    f"rank {self.comm.Get_rank()} expects (round, floats, bytes per float, rows) = "
+                    f"{tuple(expected[other].tolist())} from rank {other}, "
+                    f"which has {tuple(heard[other].tolist())}"
+                )
+            raise RuntimeError(f"ranks disagree about an exchange: {here}; all must make the same calls.")
 
 
 _KEYVAL: list[int] = []
 
 
 def private_communicator(comm: Any) -> Any:
-    """A duplicate of `comm` for optikit's own messages, made once and kept as an attribute of `comm` (collective).
+    """A duplicate of `comm` for optikit's own messages, made once (collective) and kept with `comm`.
 
     One per user communicator, not one per network: MPI has few communicators to give.
     """

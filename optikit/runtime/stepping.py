@@ -30,7 +30,7 @@ _NO_GHOST = {dtype: np.zeros(1, dtype=dtype) for dtype in (_FLOAT64, _FLOAT32)}
 
 
 def choose_backend(matrix: MixingMatrix, wanted: str) -> str:
-    """The back-end for one process, see `Network`; ValueError if `shift` is asked of a non-circulant matrix."""
+    """The back-end for one process, see `Network`; ValueError if `shift` is wanted and W not circulant."""
     if wanted == "shift" and matrix.shifts is None:
         raise ValueError(
             "backend='shift' needs circulant matrices, got one that is not; use 'auto' or 'csr'."
@@ -163,7 +163,7 @@ class Stepper:
         return xp.reshape(mixed, array.shape)
 
     def _neighbour_table(self, xp: ModuleType, X: Any) -> tuple[list[Any], list[Any]] | None:
-        """Columns and weights tap by tap, each (n,) and (n, 1): short rows padded with weight 0; None if ragged."""
+        """Columns (n,) and weights (n, 1) tap by tap, short rows padded with weight 0; None if too ragged."""
         counts = np.diff(self.rows.indptr)
         taps = int(counts.max(initial=0))
         if taps == 0 or taps * counts.size > 4 * max(counts.sum(), 1):
@@ -291,7 +291,8 @@ class MixRequest:
     def wait(self, out: Any = None) -> Any:
         """Wait for the neighbours' rows and return the mixed arrays; again: the same arrays."""
         if self._exchange is not None:
-            assert self._stepper is not None and self._hosts is not None
+            assert self._stepper is not None
+            assert self._hosts is not None
             outs = _as_outputs(self._arrays, out)
             direct = outs if len(outs) == 1 else [None] * len(outs)
             mixed = self._stepper.finish(self._exchange, self._hosts, direct)
@@ -305,7 +306,9 @@ class MixRequest:
 
     def stacked(self) -> Any:
         """Wait, and return ghosts and own rows in global order instead of mixing them."""
-        assert self._exchange is not None and self._stepper is not None and self._hosts is not None
+        assert self._exchange is not None
+        assert self._stepper is not None
+        assert self._hosts is not None
         self._exchange.finish()
         X, low = self._hosts[0], self._stepper.rows.n_low
         ghosts = self._exchange.incoming.reshape(-1, *X.shape[1:])
