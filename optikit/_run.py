@@ -53,8 +53,10 @@ class Run:
 
     def execute(self, solver: Any, objective: Any, network: Any, x0: Any) -> Result:
         self.solver, self.objective, self.network = solver, objective, network
-        self.iteration, self.status, self.detail = 0, None, ""
-        self.history, self.latest = History(self.history_size), {}
+        self.iteration, self.detail = 0, ""
+        self.status: str | None = None
+        self.history = History(self.history_size)
+        self.latest: dict[str, float] = {}
         self.best, self.since_best = math.inf, 0
         self.began, self.gradients = time.perf_counter(), 0
         with abort_on_error(network.communicator), _Interrupts() as self.interrupts:
@@ -72,7 +74,10 @@ class Run:
     def _loop(self) -> None:
         solver, objective, network = self.solver, self.objective, self.network
         step, state, alone = solver.step, self.state, network.size == 1
-        interrupts, round_limit = self.interrupts, self.max_rounds if self.max_rounds is not None else math.inf
+        interrupts, round_limit = (
+            self.interrupts,
+            self.max_rounds if self.max_rounds is not None else math.inf,
+        )
         while self.status is None:
             pause = self._next_pause()
             iteration = self.iteration
@@ -96,7 +101,11 @@ class Run:
                 self.status = "interrupted"
             if self.status is None and at_limit:
                 self.status = "max_iterations" if iteration == self.max_iterations else "max_rounds"
-            if self.checkpoint is not None and self.status is None and self._due(iteration, self.checkpoint_every):
+            if (
+                self.checkpoint is not None
+                and self.status is None
+                and self._due(iteration, self.checkpoint_every)
+            ):
                 self._save()
 
     @staticmethod
@@ -195,7 +204,7 @@ class Run:
         late = self.max_seconds is not None and time.perf_counter() - self.began >= self.max_seconds
         word = np.array([not _all_finite(x), self.interrupts.seen, callback, late], dtype=np.float64)
         if self.network.size > 1:
-            word = self.network.max(word)
+            word = self.network.max(word[None, :])  # over ranks, entry by entry
         return dict(zip(("diverged", "interrupted", "callback", "late"), (bool(bit) for bit in word)))
 
     def _stalled(self, value: float) -> bool:
@@ -241,9 +250,9 @@ class Run:
     # -- checkpoints --------------------------------------------------------------------------------------
 
     def _identity(self) -> str:
-        """Digest of what is solved: method, hyper-parameters, data, agents, topology; the same on all ranks."""
+        """Digest of what is solved: method, hyper-parameters, data, topology; the same on all ranks."""
         network = self.network
-        data = self.objective.fingerprint() if network.size == 1 else network.fingerprint_of(self.objective)
+        data = network.fingerprint_of(self.objective)
         return digest_of(self.solver.describe(), data, str(network.n_agents), network.fingerprint())
 
     def _save(self) -> None:
@@ -279,8 +288,8 @@ class Run:
         )
         if header["identity"] != self.identity:
             raise CheckpointError(
-                f"{path} belongs to another run: it was written by {header['solver']} on its data and network; "
-                f"this run is {self.solver.describe()}. Remove the file or pass another checkpoint."
+                f"{path} belongs to another run: it was written by {header['solver']} on its data "
+                f"and network; this run is {self.solver.describe()}. Remove the file or pass another checkpoint."
             )
         prefix = "history."
         columns = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
