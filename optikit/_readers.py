@@ -290,7 +290,7 @@ def read_npz(path: Path, target: str | int | None) -> Columns:
         )
     if X.shape[0] != y.shape[0]:
         raise ValueError(f"{path}: X has {X.shape[0]} rows but {y_name} has {y.shape[0]} entries.")
-    if X.shape[0] == 0 or X.nnz == 0:
+    if X.shape[0] == 0 or X.shape[1] == 0:
         _empty(path)
     X = np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
     if not np.isfinite(X).all():
