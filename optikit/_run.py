@@ -289,7 +289,7 @@ class Run:
         if header["identity"] != self.identity:
             raise CheckpointError(
                 f"{path} belongs to another run: it was written by {header['solver']} on its data "
-                f"and network; this run is {self.solver.describe()}. Remove the file or pass another checkpoint."
+                f"and network; this run is {self.solver.describe()}. Remove it or pass another checkpoint."
             )
         prefix = "history."
         columns = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}

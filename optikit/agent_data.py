@@ -96,8 +96,8 @@ class AgentData:
                 row = int(np.argmax(bad))
                 k = int(np.searchsorted(self.offsets, row, side="right")) - 1
                 raise ValueError(
-                    f"{name} must be finite, got NaN or infinity in row {row - int(self.offsets[k])} of agent "
-                    f"{self.agents[k]}."  # type: ignore[index]
+                    f"{name} must be finite, got NaN or infinity in row {row - int(self.offsets[k])} "
+                    f"of agent {self.agents[k]}."  # type: ignore[index]
                 ) from None
 
     @property
@@ -198,7 +198,7 @@ class AgentData:
             digest = hashlib.sha256(f"{agent} {rows.stop - rows.start} {self.dim} {targets.dtype}".encode())
             if dense is None:
                 block = self.features[rows]
-                parts = (block.indptr, block.indices.astype(np.int64), block.data)
+                parts: tuple[Any, ...] = (block.indptr, block.indices.astype(np.int64), block.data)
             else:
                 parts = (dense[rows],)
             for part in (*parts, targets[rows]):
@@ -226,7 +226,9 @@ class AgentData:
             raise ValueError("blocks must hold at least one agent's (features, targets), got none.")
         widths = {int(features.shape[1]) if features.ndim == 2 else -1 for features, _ in blocks}
         if len(widths) > 1 or -1 in widths:
-            raise ValueError(f"every block must be a matrix with the same columns, got widths {sorted(widths)}.")
+            raise ValueError(
+                f"every block must be a matrix with the same columns, got widths {sorted(widths)}."
+            )
         sizes = [int(features.shape[0]) for features, _ in blocks]
         for agent, (size, (_, targets)) in enumerate(zip(sizes, blocks)):
             if tuple(targets.shape) != (size,):

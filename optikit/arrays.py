@@ -103,7 +103,9 @@ def as_float_array(
         try:
             x = np.asarray(x)
         except ValueError as error:
-            raise ValueError(f"{name} must be a rectangular array of numbers, got {type(x).__name__}.") from error
+            raise ValueError(
+                f"{name} must be a rectangular array of numbers, got {type(x).__name__}."
+            ) from error
     own = array_namespace(x)
     xp = own if xp is None else xp
     if is_numpy(own) and x.dtype.kind not in "fiub":

@@ -64,7 +64,7 @@ def write_checkpoint(path: Path, header: dict[str, Any], arrays: dict[str, np.nd
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            np.savez(stream, allow_pickle=False, header=np.array(text), **arrays)  # type: ignore[arg-type]
+            np.savez(stream, allow_pickle=False, header=np.array(text), **arrays)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -94,7 +94,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def pack_state(state: Any, network: Any, prefix: str = "state") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def pack_state(
+    state: Any, network: Any, prefix: str = "state"
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Scalars and arrays of a state, gathered over the ranks (collective; complete on the root only)."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}

@@ -71,7 +71,7 @@ def plot_history(
     ax = new_axes() if ax is None else ax
     lowest = np.inf
     for label, run in runs.items():
-        history = getattr(run, "history", run)
+        history: Any = getattr(run, "history", run)
         horizontal, vertical = history[x], history[y] - optimum
         shown = np.isfinite(vertical)
         lowest = min(lowest, np.min(vertical[shown], initial=np.inf))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
@@ -226,13 +225,16 @@ class IterativeSolver(ABC):
             checkpoint_every=check_integer(checkpoint_every, "checkpoint_every", minimum=1),
             resume=resume,
         )
-        if max_rounds is None and max_iterations is None and max_seconds is None and max_floats is None:
-            if tol is None:
-                raise ValueError("a run needs an end: give max_rounds, max_iterations, max_seconds, max_floats or tol.")
+        if all(limit is None for limit in (max_rounds, max_iterations, max_seconds, max_floats, tol)):
+            raise ValueError(
+                "a run needs an end: give max_rounds, max_iterations, max_seconds, max_floats or tol."
+            )
         if tol is not None and self.criterion is None:
             raise ValueError(f"{self.name} has no optimality measure to compare tol with; got tol={tol!r}.")
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH.")
+        if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
+            raise ValueError(f"checkpoint must lie in an existing folder, got {str(checkpoint)!r}.")
         objective = network.objective_for(objective)
         self.validate(objective, network)
         start = self._start(objective, network, x0)

@@ -25,9 +25,9 @@ def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum:
     needed = "an integer" + _range(minimum, maximum)
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be {needed}, got {value!r}.")
-    if not math.isfinite(value) or value != int(value):
+    if not math.isfinite(value) or value != math.floor(value):
         raise ValueError(f"{name} must be {needed}, got {value!r}.")
-    number = int(value)
+    number = math.floor(value)
     if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
         raise ValueError(f"{name} must be {needed}, got {value!r}.")
     return number
