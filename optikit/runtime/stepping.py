@@ -123,7 +123,7 @@ class Stepper:
         if X.dtype is not _FLOAT64 and X.dtype != _FLOAT64 and X.dtype != _FLOAT32:
             if X.dtype.kind not in "biuf":
                 raise TypeError(f"arrays to mix must hold real numbers, got dtype {X.dtype}.")
-            X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+            X = X.astype(np.float64)
         self._check_shape(X)
         return X if X.flags.c_contiguous else np.ascontiguousarray(X)
 
