@@ -138,8 +138,8 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 def to_numpy(x: Any) -> np.ndarray:
     """`x` on the host as a NumPy array; no copy when it already is one."""
-    if isinstance(x, np.ndarray):
-        return x
+    if isinstance(x, np.ndarray | np.generic):
+        return np.asarray(x)
     if array_api_compat.is_cupy_array(x):
         return x.get()
     if array_api_compat.is_torch_array(x):
