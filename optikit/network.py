@@ -23,7 +23,7 @@ from optikit.mixing import MixingMatrix, Static, TopologySequence, default_weigh
 from optikit.runtime.communicator import abort_on_uncaught, block_of, default_communicator
 from optikit.runtime.exchange import Exchanger, LocalRows
 from optikit.runtime.reductions import Reducer
-from optikit.runtime.stepping import BACKENDS, Stepper, choose_backend
+from optikit.runtime.stepping import BACKENDS, Stepper
 from optikit.validation import check_choice, check_integer
 
 #: Matrices whose local form (CSR block, message plan, device copy) is kept, least recently used first out.
@@ -60,8 +60,9 @@ class Network:
         Array namespace of the network's own arrays where no input decides; default NumPy.
     backend : {"auto", "csr", "dense", "shift"}, default "auto"
         How one process applies the matrix. "auto": shift for circulant matrices with at most 3 taps, CSR if
-        less than a quarter of the entries are non-zero or n > 128, else dense. Dense products are BLAS calls
-        and equal the others to rounding, not bit for bit; on several ranks CSR is used always.
+        less than a quarter of the entries are non-zero or n > 128, else dense; NumPy arrays never get
+        dense products unasked, since BLAS equals the row kernel to rounding, not bit for bit. On several
+        ranks CSR is always used.
     debug : bool, default False
         Cross-check every exchange over the ranks first: ranks that disagree raise instead of hanging.
 
@@ -179,7 +180,7 @@ class Network:
                 raise ValueError(f"gossip needs kind 'mixing' or 'gossip', got {matrix.kind!r}.")
             matrix = matrix.to_gossip()
         rows = LocalRows(matrix.csr, self.rank, self.size)
-        backend = choose_backend(matrix, self.backend) if self.size == 1 else "csr"
+        backend = self.backend if self.size == 1 else "csr"
         return Stepper(self, matrix, rows, backend, self._exchanger, persistent=sequence.period is not None)
 
     # -- sums over agents ---------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class MixingMatrix:
         ``W = sum_s w S^s`` with the cyclic shift ``(S x)_i = x_{i+1 mod n}``; shifts ascending.
         """
         counts = np.diff(self.csr.indptr)
-        if self.n == 0 or np.any(counts != counts[0]):
+        if counts[0] == 0 or np.any(counts != counts[0]):
             return None
         taps = int(counts[0])
         offsets = (self.csr.indices.reshape(self.n, taps) - np.arange(self.n)[:, None]) % self.n

@@ -31,7 +31,9 @@ EXACT = 1e-12
 
 @pytest.mark.parametrize("n", [3, 4, 7, 16, 25])
 def test_metropolis_on_a_ring(n):
-    assert metropolis(graphs.ring(n)).lam() == pytest.approx(1 / 3 + 2 / 3 * math.cos(2 * math.pi / n), abs=EXACT)
+    assert metropolis(graphs.ring(n)).lam() == pytest.approx(
+        1 / 3 + 2 / 3 * math.cos(2 * math.pi / n), abs=EXACT
+    )
 
 
 def test_metropolis_figures_of_the_literature():
@@ -72,7 +74,7 @@ def test_chi_of_laplacian_gossip(graph, maximal, optimal):
 
 
 def test_star_of_nine_has_the_chi_of_the_rotating_star():
-    # The rotating star (its worst round is any round) has 25/9 with the optimal and 81/17 with the maximal scale.
+    # Every round of the rotating star is a star: 25/9 with the optimal and 81/17 with the maximal scale.
     assert laplacian_gossip(graphs.star(9)).chi() == pytest.approx(25 / 9, rel=EXACT)
     assert laplacian_gossip(graphs.star(9), "max").chi() == pytest.approx(81 / 17, rel=EXACT)
 
@@ -100,7 +102,12 @@ def test_spectrum_is_that_of_the_dense_two_norm():
     n = graph.n
     permutations = [np.eye(n)[rng.permutation(n)] for _ in range(4)]
     directed = from_matrix(np.mean(permutations, axis=0), "mixing")  # doubly stochastic, not normal
-    for matrix in (metropolis(graph), laplacian_mixing(graph), directed, circulant(9, [(0, 0.5), (3, 0.3), (1, 0.2)])):
+    for matrix in (
+        metropolis(graph),
+        laplacian_mixing(graph),
+        directed,
+        circulant(9, [(0, 0.5), (3, 0.3), (1, 0.2)]),
+    ):
         lam = np.linalg.norm(matrix.toarray() - 1 / matrix.n, 2)
         assert matrix.lam() == pytest.approx(lam, abs=EXACT)
         assert matrix.gap() == pytest.approx(1 - lam, abs=EXACT)
