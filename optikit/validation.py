@@ -27,7 +27,7 @@ def check_integer(value: Any, name: str, *, minimum: int | None = None, maximum:
         raise TypeError(f"{name} must be {needed}, got {value!r}.")
     if not math.isfinite(value) or value != math.floor(value):
         raise ValueError(f"{name} must be {needed}, got {value!r}.")
-    number = math.floor(value)
+    number: int = math.floor(float(value)) if not isinstance(value, numbers.Integral) else int(value)
     if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
         raise ValueError(f"{name} must be {needed}, got {value!r}.")
     return number
