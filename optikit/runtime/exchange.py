@@ -21,10 +21,11 @@ class LocalRows:
 
     Attributes
     ----------
-    indptr, columns : int64 arrays
-        CSR structure of the rows. Column c >= 0 is row c of this rank, column c < 0 is ghost ``-c - 1``.
-        Within a row entries keep the order of the global columns.
-    values : float64 array
+    indptr, columns, values : int64, int64 and float64 arrays
+        CSR structure of the rows; within a row entries keep the order of the global columns.
+    own_first, own_last : int64 arrays, shape (n_local,)
+        Entries ``own_first[i] .. own_last[i] - 1`` of row i have columns of this rank, numbered from 0; those
+        before and after are ghosts of lower and of higher number, numbered as in `ghosts`.
     ghosts : int64 array
         Global numbers of the agents of other ranks that are heard here, ascending: ghosts of one rank are
         neighbours in it, so a message is received in place.
@@ -61,6 +62,7 @@ class LocalRows:
         self.wire_rows = 0
         if size == 1:
             self.columns = columns
+            self.own_first, self.own_last = self.indptr[:-1], self.indptr[1:]
         else:
             row_owner = np.searchsorted(bounds, all_rows, side="right") - 1
             column_owner = np.searchsorted(bounds, all_columns, side="right") - 1
@@ -75,7 +77,9 @@ class LocalRows:
             self.send_rows = heard[mine] - low
             self.send = _parts(hearer[mine])
             own = (columns >= low) & (columns < high)
-            self.columns = np.where(own, columns - low, -1 - np.searchsorted(self.ghosts, columns))
+            self.columns = np.where(own, columns - low, np.searchsorted(self.ghosts, columns))
+            self.own_first = self.indptr[:-1] + _count_by_row(columns < low, self.indptr)
+            self.own_last = self.indptr[1:] - _count_by_row(columns >= high, self.indptr)
         self.n_low = int(np.count_nonzero(self.ghosts < low))
 
     def values_as(self, dtype: np.dtype) -> np.ndarray:
@@ -87,9 +91,16 @@ class LocalRows:
 
     def stacked_columns(self) -> np.ndarray:
         """Columns as rows of the stack (low ghosts, own rows, high ghosts), which is in global order."""
-        ghost = -1 - self.columns
-        ghost_rows = np.where(ghost < self.n_low, ghost, ghost + self.n_local)
-        return np.where(self.columns >= 0, self.columns + self.n_low, ghost_rows)
+        entry = np.arange(self.columns.size)
+        counts = np.diff(self.indptr)
+        stacked = np.where(entry < np.repeat(self.own_first, counts), self.columns, self.columns + self.n_low)
+        # High ghosts follow the own rows; their numbers count the low ghosts already.
+        return np.where(entry < np.repeat(self.own_last, counts), stacked, self.columns + self.n_local)
+
+
+def _count_by_row(marked: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """How many entries of each CSR row are marked."""
+    return np.diff(np.concatenate([[0], np.cumsum(marked)])[indptr])
 
 
 def _parts(owners: np.ndarray) -> list[tuple[int, int, int]]:

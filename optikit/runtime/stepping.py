@@ -42,8 +42,8 @@ def choose_backend(matrix: MixingMatrix, wanted: str, *, host: bool = True) -> s
         return wanted
     if matrix.shifts is not None and len(matrix.shifts) <= 3:
         return "shift"
-    # BLAS is 2 to 4 times faster than the row kernel on complete graphs and no faster at a density of 0.3, but
-    # its bits would depend on the number of ranks: on the host it is for those who ask.
+    # BLAS is 2 to 4 times faster than the row kernel on complete graphs and no faster at a density of 0.3,
+    # but its bits would depend on the number of ranks: on the host it is for those who ask.
     if host or 4 * matrix.nnz < matrix.n**2 or matrix.n > 128:
         return "csr"
     return "dense"
@@ -113,13 +113,15 @@ class Stepper:
         values = rows.values if X.dtype is _FLOAT64 else rows.values_as(X.dtype)
         self._mix_rows(
             rows.indptr,
+            rows.own_first,
+            rows.own_last,
             rows.columns,
             values,
             X.reshape(-1),
+            width,
             ghost,
             stride,
             offset,
-            width,
             BLOCK,
             target.reshape(-1),
         )
