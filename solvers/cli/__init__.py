@@ -1,0 +1,1 @@
+"""The command ``optikit-solve``: a method on a data file."""

@@ -1,0 +1,140 @@
+"""Hyper-parameters of a solver as command-line options, read off its fields and its docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from dataclasses import MISSING, fields
+from typing import Any
+
+import click
+
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*) :\s*(.*)$")
+_CHOICES = re.compile(r"^\{([^}]*)\}")
+_QUOTED = re.compile(r"[\"'](\w[\w-]*)[\"']")
+
+
+class AnyOf(click.ParamType):
+    """A value of one of several types, tried in the order int, float, word."""
+
+    name = "value"
+
+    def __init__(self, kinds: set[type], words: tuple[str, ...]) -> None:
+        self.kinds, self.words = kinds, words
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        for kind in (int, float):
+            if kind in self.kinds:
+                try:
+                    return kind(value)
+                except ValueError:
+                    pass
+        if str in self.kinds and (not self.words or value in self.words):
+            return value
+        wanted = [
+            "an integer" if int in self.kinds else "",
+            "a number" if float in self.kinds else "",
+            *self.words,
+        ]
+        self.fail(f"{value!r} is not {' or '.join(word for word in wanted if word)}.", param, ctx)
+
+    def get_metavar(self, param: Any, ctx: Any = None) -> str:
+        numeric = "INTEGER" if int in self.kinds else "FLOAT" if float in self.kinds else ""
+        return "[" + "|".join([*self.words, *([numeric] if numeric else [])]) + "]"
+
+
+def parameter_docs(cls: type) -> dict[str, tuple[str, str]]:
+    """Type text and description of each entry of the docstring's Parameters section."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    docs: dict[str, tuple[str, str]] = {}
+    names: list[str] = []
+    inside = False
+    for line, following in zip(lines, [*lines[1:], ""]):
+        if re.fullmatch(r"-{3,}", following.strip()):
+            inside = line.strip() == "Parameters"
+            names = []
+            continue
+        entry = _ENTRY.match(line) if inside else None
+        if entry:
+            names = entry[1].split(", ")
+            docs.update(dict.fromkeys(names, (entry[2], "")))
+        elif names and line.startswith("    "):
+            for name in names:
+                kind, text = docs[name]
+                docs[name] = (kind, f"{text} {line.strip()}".strip())
+        elif line.strip() and not re.fullmatch(r"-{3,}", line.strip()):
+            names = []
+    return docs
+
+
+def parameter_options(cls: type, defaults: dict[str, Any], hidden: tuple[str, ...]) -> list[click.Option]:
+    """One click option per field of the dataclass `cls` that a command line can express."""
+    hints = typing.get_type_hints(cls)
+    docs = parameter_docs(cls)
+    options = []
+    for item in fields(cls):
+        if item.name in hidden or not item.init:
+            continue
+        kind_text, text = docs.get(item.name, ("", ""))
+        kind = _click_type(hints[item.name], kind_text)
+        if kind is None:
+            continue
+        if item.name in defaults:
+            default = defaults[item.name]
+        elif item.default is not MISSING:
+            default = item.default
+        else:
+            default = None if item.default_factory is MISSING else item.default_factory()
+        flag = "--" + item.name.replace("_", "-")
+        declaration = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+        options.append(
+            click.Option(
+                [declaration, item.name],
+                type=kind,
+                default=default,
+                show_default=default is not None,
+                required=item.default is MISSING
+                and item.default_factory is MISSING
+                and item.name not in defaults,
+                help=_plain(text),
+            )
+        )
+    return options
+
+
+def _click_type(hint: Any, kind_text: str) -> Any:
+    """The click type of a field, or None when a command line cannot express it."""
+    parts = set(typing.get_args(hint)) if _is_union(hint) else {hint}
+    parts.discard(type(None))
+    literals = tuple(
+        a for part in parts if typing.get_origin(part) is typing.Literal for a in typing.get_args(part)
+    )
+    simple = {part for part in parts if part in (int, float, str, bool)}
+    choices = _CHOICES.match(kind_text)
+    if literals and not simple:
+        return click.Choice(literals)
+    if literals:
+        return AnyOf(simple | {str}, literals)
+    if simple == {bool}:
+        return bool
+    if simple == {str}:
+        return click.Choice(tuple(_QUOTED.findall(choices[1]))) if choices else click.STRING
+    if simple in ({int}, {float}):
+        return click.INT if simple == {int} else click.FLOAT
+    if simple:
+        return AnyOf(simple, tuple(_QUOTED.findall(kind_text)) if str in simple else ())
+    return None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _plain(text: str) -> str:
+    """Docstring markup as plain words."""
+    text = re.sub(r":\w+:`([^`]*)`", r"\1", text)
+    return text.replace("``", "").replace("`", "")
