@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optikit.arrays import resolve_namespace
 from optikit.graphs import Graph
 from optikit.ledger import CommunicationLedger
 from optikit.mixing import MixingMatrix, Static, TopologySequence, default_weights
@@ -25,9 +26,6 @@ from optikit.runtime.exchange import Exchanger, LocalRows
 from optikit.runtime.reductions import Reducer
 from optikit.runtime.stepping import BACKENDS, Stepper
 from optikit.validation import check_choice, check_integer
-
-#: Matrices whose local form (CSR block, message plan, device copy) is kept, least recently used first out.
-PLAN_CACHE = 64
 
 
 class Pulled(NamedTuple):
@@ -48,7 +46,7 @@ class Network:
 
     Parameters
     ----------
-    topology : MixingMatrix, TopologySequence, Graph or None
+    topology : MixingMatrix, TopologySequence, Graph, NetworkX graph or None
         What `mix` applies. A graph gets Metropolis weights (max-degree weights if directed). None is a
         network without links, for client-server methods: sums over agents work, `mix` raises.
     n_agents : int, optional
@@ -63,6 +61,9 @@ class Network:
         less than a quarter of the entries are non-zero or n > 128, else dense; NumPy arrays never get
         dense products unasked, since BLAS equals the row kernel to rounding, not bit for bit. On several
         ranks CSR is always used.
+    plan_cache : int, default 64
+        Matrices whose local form (CSR block, message plan, device copy) is kept, least recently used first
+        out; a longer period than this rebuilds them every time round.
     debug : bool, default False
         Cross-check every exchange over the ranks first: ranks that disagree raise instead of hanging.
 
@@ -90,6 +91,7 @@ class Network:
         communicator: Any = None,
         xp: ModuleType | str | None = None,
         backend: str = "auto",
+        plan_cache: int = 64,
         debug: bool = False,
     ) -> None:
         self.communicator = default_communicator() if communicator is None else communicator
@@ -98,7 +100,8 @@ class Network:
         self.n_agents = _count_agents(self.topology, n_agents)
         check_choice(backend, "backend", BACKENDS)
         self.rank, self.size = self.communicator.Get_rank(), self.communicator.Get_size()
-        self.xp = _namespace(xp)
+        self.xp = resolve_namespace("numpy" if xp is None else xp)
+        self.plan_cache = check_integer(plan_cache, "plan_cache", minimum=1)
         self.backend, self.debug = backend, debug
         block = block_of(self.rank, self.size, self.n_agents)
         self.agents = np.arange(block.start, block.stop, dtype=np.int64)
@@ -153,6 +156,18 @@ class Network:
         """One round in which every agent receives its neighbours' vectors as they are, see `Pulled`."""
         return self._stepper("pull").pull(X)
 
+    @property
+    def kind(self) -> str | None:
+        """Kind of the topology's matrices: "mixing", "row", "col" or "gossip"; None without a topology."""
+        return self.topology.kind if self.topology is not None else None
+
+    def require_kind(self, *kinds: str, by: str = "this method") -> None:
+        """Raise ValueError unless the topology is of one of `kinds`: a solver says what it accepts."""
+        if self.kind not in kinds:
+            wanted = " or ".join(map(repr, kinds))
+            found = "no topology" if self.kind is None else f"kind {self.kind!r}"
+            raise ValueError(f"{by} needs a network of kind {wanted}, got {found}.")
+
     def _stepper(self, what: str) -> Stepper:
         q = self.round
         sequence = self.topology
@@ -163,7 +178,7 @@ class Network:
         if stepper is None:
             stepper = self._make_stepper(what, key[1], sequence)
             self._steppers[key] = stepper
-            if len(self._steppers) > PLAN_CACHE:
+            if len(self._steppers) > self.plan_cache:
                 self._steppers.popitem(last=False)[1].free()
         elif len(self._steppers) > 1:
             self._steppers.move_to_end(key)
@@ -332,6 +347,8 @@ class Network:
 def _as_sequence(topology: Any) -> TopologySequence | None:
     if topology is None or isinstance(topology, TopologySequence):
         return topology
+    if hasattr(topology, "is_directed") and hasattr(topology, "nodes"):  # NetworkX, without importing it
+        topology = Graph.from_networkx(topology)
     if isinstance(topology, Graph):
         topology = default_weights(topology)
     if isinstance(topology, MixingMatrix):
@@ -351,9 +368,3 @@ def _count_agents(topology: TopologySequence | None, n_agents: int | None) -> in
     if topology is None:
         raise ValueError("n_agents is needed for a network without a topology, got None.")
     return topology.n
-
-
-def _namespace(xp: ModuleType | str | None) -> ModuleType:
-    from optikit.arrays import resolve_namespace
-
-    return resolve_namespace("numpy" if xp is None else xp)

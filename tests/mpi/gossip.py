@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from optikit import graphs
+from optikit.arrays import from_numpy, resolve_namespace, to_numpy
 from optikit.ledger import CommunicationLedger
 from optikit.mixing import (
     Cyclic,
@@ -67,6 +68,11 @@ def compute(communicator=None, debug=False):
     for _ in range(20):
         X = X - 0.5 * network.gossip(X)
     results["laplacian"] = network.allgather(X)
+    strict = from_numpy(X, resolve_namespace("array_api_strict"))  # staged through the host on several ranks
+    assert np.allclose(to_numpy(network.gossip(strict)), network.gossip(X), rtol=0, atol=1e-14)
+    assert np.allclose(to_numpy(network.total(strict)), network.total(X), rtol=0, atol=1e-14)
+    assert network.mean(strict).shape == (4,)
+    assert network.pull(strict).rows.shape == (network.pull(X).rows.shape)
     return results
 
 

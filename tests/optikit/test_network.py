@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -230,6 +231,31 @@ def test_objectives_are_restricted_to_the_agents_here():
     assert network.objective_for(part) == ("subset", [0, 1, 2, 3])
     with pytest.raises(ValueError, match="the network's 4 agents, got 3"):
         network.objective_for(SimpleNamespace(n_agents=3, agents=np.arange(3)))
+
+
+def test_a_solver_declares_the_kinds_it_accepts():
+    network = Network(graphs.ring(4), communicator=SERIAL)
+    assert network.kind == "mixing"
+    network.require_kind("mixing", "gossip")
+    with pytest.raises(ValueError, match="push-sum needs a network of kind 'col', got kind 'mixing'"):
+        network.require_kind("col", by="push-sum")
+    with pytest.raises(ValueError, match="got no topology"):
+        Network(n_agents=2, communicator=SERIAL).require_kind("mixing")
+
+
+def test_networkx_graphs_are_topologies():
+    peer = networkx.cycle_graph(6)
+    network = Network(peer, communicator=SERIAL)
+    assert network.fingerprint() == Network(graphs.ring(6), communicator=SERIAL).fingerprint()
+
+
+def test_only_so_many_plans_are_kept():
+    matrices = [circulant(5, [(0, 0.5), (s, 0.5)]) for s in (1, 2, 3, 4)]
+    few, many = (Network(Cyclic(matrices), communicator=SERIAL, plan_cache=k) for k in (2, 64))
+    X = np.random.default_rng(0).standard_normal((5, 2))
+    for _ in range(9):
+        assert np.array_equal(few.mix(X), many.mix(X))
+    assert len(few._steppers) == 2
 
 
 def test_fingerprints_tell_networks_apart():
