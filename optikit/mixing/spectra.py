@@ -10,10 +10,13 @@ a sparse factorisation where the gap is too small for it (rings, paths, grids: t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg as sla
+
+if TYPE_CHECKING:
+    import scipy.sparse.linalg as sla
 
 DENSE_LIMIT = 2000
 # 2-norms of non-symmetric matrices cost a full SVD: the sparse solver wins much earlier.
@@ -94,6 +97,8 @@ def _real_circulant_extremes(n: int, shifts: tuple[tuple[int, float], ...]) -> t
 
 
 def _lanczos_extremes(matrix: sp.csr_array) -> tuple[float, float]:
+    import scipy.sparse.linalg as sla
+
     n = matrix.shape[0]
     bound = float(abs(matrix).sum(axis=1).max())
     if bound == 0.0:
@@ -121,6 +126,8 @@ def _lanczos_extremes(matrix: sp.csr_array) -> tuple[float, float]:
 
 
 def _largest(operator: sla.LinearOperator, start: np.ndarray) -> float | None:
+    import scipy.sparse.linalg as sla
+
     try:
         values = sla.eigsh(
             operator, k=1, which="LA", v0=start, ncv=48, maxiter=60, tol=1e-10, return_eigenvectors=False
@@ -143,6 +150,8 @@ def _norm_of_contraction(gossip: sp.csr_array, shifts: tuple[tuple[int, float], 
         return float(np.abs(1.0 - _circulant_eigenvalues(n, shifts)).max())
     if n <= DENSE_LIMIT_NONSYMMETRIC:
         return float(np.linalg.norm(np.eye(n) - 1.0 / n - gossip.toarray(), 2))
+    import scipy.sparse.linalg as sla
+
     transposed = gossip.T.tocsr()
 
     def apply(matrix: sp.csr_array):
