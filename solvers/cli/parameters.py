@@ -83,25 +83,19 @@ def parameter_options(cls: type, defaults: dict[str, Any], hidden: tuple[str, ..
         kind = _click_type(hints[item.name], kind_text)
         if kind is None:
             continue
-        if item.name in defaults:
-            default = defaults[item.name]
-        elif item.default is not MISSING:
-            default = item.default
-        else:
-            default = None if item.default_factory is MISSING else item.default_factory()
         flag = "--" + item.name.replace("_", "-")
-        declaration = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+        settings: dict[str, Any] = {"type": kind, "help": _plain(text)}
+        if item.name in defaults:
+            settings["default"] = defaults[item.name]
+        elif item.default is not MISSING:
+            settings["default"] = item.default
+        elif item.default_factory is not MISSING:
+            settings["default"] = item.default_factory()
+        else:
+            settings["required"] = True  # no default at all: None would count as one
+        settings["show_default"] = settings.get("default") is not None
         options.append(
-            click.Option(
-                [declaration, item.name],
-                type=kind,
-                default=default,
-                show_default=default is not None,
-                required=item.default is MISSING
-                and item.default_factory is MISSING
-                and item.name not in defaults,
-                help=_plain(text),
-            )
+            click.Option([f"{flag}/--no-{flag[2:]}" if kind is bool else flag, item.name], **settings)
         )
     return options
 
