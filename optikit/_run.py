@@ -151,7 +151,7 @@ class Run:
             return
         if metrics is not None:
             self.good = solver.snapshot(self.state)
-        if self.tol is not None and value <= self.tol:
+        if self.tol is not None and metrics is not None and solver.converged(metrics, self.tol):
             self.status = "converged"
         elif stop_word["interrupted"]:
             self.status = "interrupted"

@@ -110,6 +110,10 @@ class IterativeSolver(ABC):
             "consensus_error": math.sqrt(float(scatter) / network.n_agents),
         }
 
+    def converged(self, metrics: dict[str, float], tol: float) -> bool:
+        """Whether a record meets the tolerance; the criterion is at most `tol` by default."""
+        return metrics.get(self.criterion or "", math.nan) <= tol
+
     def finished(self, state: Any, metrics: dict[str, float]) -> str | None:
         """A reason to stop that only the method knows, or None; decided from reduced numbers only."""
         return None
