@@ -59,6 +59,7 @@ METHODS = {
             "solvers.federated.local_gd:TwoStageLocalGD",
             "Two-stage Local GD: many local steps between two averages, for separable classes",
             defaults={"switch": "practical"},
+            hidden=("planned_rounds",),
             rate=-1.0,
         ),
         Method(

@@ -48,8 +48,15 @@ class AnyOf(click.ParamType):
 
 
 def parameter_docs(cls: type) -> dict[str, tuple[str, str]]:
-    """Type text and description of each entry of the docstring's Parameters section."""
-    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    """Type text and description of every parameter, from the docstrings of `cls` and its bases."""
+    docs: dict[str, tuple[str, str]] = {}
+    for base in reversed(cls.__mro__):
+        docs.update(_parameters_section(base.__dict__.get("__doc__") or ""))
+    return docs
+
+
+def _parameters_section(docstring: str) -> dict[str, tuple[str, str]]:
+    lines = inspect.cleandoc(docstring).splitlines()
     docs: dict[str, tuple[str, str]] = {}
     names: list[str] = []
     inside = False
@@ -102,8 +109,13 @@ def parameter_options(cls: type, defaults: dict[str, Any], hidden: tuple[str, ..
 
 def _click_type(hint: Any, kind_text: str) -> Any:
     """The click type of a field, or None when a command line cannot express it."""
+    kind_text = kind_text.partition(", default")[0]
     parts = set(typing.get_args(hint)) if _is_union(hint) else {hint}
     parts.discard(type(None))
+    if hint is Any:  # then the docstring decides
+        known = {"int": int, "float": float, "bool": bool}
+        parts = {kind for word, kind in known.items() if re.search(rf"\b{word}\b", kind_text)}
+        parts |= {str} if _QUOTED.search(kind_text) else set()
     literals = tuple(
         a for part in parts if typing.get_origin(part) is typing.Literal for a in typing.get_args(part)
     )
@@ -116,7 +128,8 @@ def _click_type(hint: Any, kind_text: str) -> Any:
     if simple == {bool}:
         return bool
     if simple == {str}:
-        return click.Choice(tuple(_QUOTED.findall(choices[1]))) if choices else click.STRING
+        words = tuple(_QUOTED.findall(choices[1] if choices else kind_text))
+        return click.Choice(words) if words else click.STRING
     if simple in ({int}, {float}):
         return click.INT if simple == {int} else click.FLOAT
     if simple:
@@ -130,5 +143,6 @@ def _is_union(hint: Any) -> bool:
 
 def _plain(text: str) -> str:
     """Docstring markup as plain words."""
-    text = re.sub(r":\w+:`([^`]*)`", r"\1", text)
-    return text.replace("``", "").replace("`", "")
+    text = re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "").replace("`", "")
+    text = re.sub(r"\\le\b", "<=", re.sub(r"\\ge\b", ">=", text))
+    return re.sub(r"\\([A-Za-z]+)", r"\1", text)
