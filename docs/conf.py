@@ -40,7 +40,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"[/\\]plot_",
-    "ignore_pattern": r"[/\\](demo|_.*)\.py$",
+    "ignore_pattern": r"(^|[/\\])(demo|_.*)\.py$",
     "download_all_examples": False,
     "show_memory": False,
     "remove_config_comments": True,
