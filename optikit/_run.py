@@ -151,7 +151,7 @@ class Run:
             return
         if metrics is not None:
             self.good = solver.snapshot(self.state)
-        if self.tol is not None and metrics is not None and solver.converged(metrics, self.tol):
+        if metrics is not None and self._meets_tolerance(metrics):
             self.status = "converged"
         elif stop_word["interrupted"]:
             self.status = "interrupted"
@@ -168,6 +168,19 @@ class Run:
         if self.bar is not None:
             self.bar.n = min(network.round, self.bar.total or network.round)
             self.bar.set_postfix_str(f"objective {self.latest.get('objective', math.nan):.4g}")
+
+    def _meets_tolerance(self, metrics: dict[str, float]) -> bool:
+        """Whether the iterate that would be returned meets the tolerance.
+
+        A record may describe an earlier round than the iterate (its value came free with a message); the
+        iterate itself is then evaluated before the run is called converged.
+        """
+        if self.tol is None or not self.solver.converged(metrics, self.tol):
+            return False
+        if metrics.get("round", self.network.round) == self.network.round:
+            return True
+        exact = self.solver.metrics(self.objective, self.network, self.state, final=True)
+        return self.solver.converged(exact, self.tol)
 
     bar: Any = None
     good: Any = None
