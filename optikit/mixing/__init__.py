@@ -1,6 +1,16 @@
 """Mixing matrices, the rules that make them from graphs, their spectra, and sequences of them."""
 
+from optikit.mixing.finite_time import (
+    base_graph,
+    k_peer_contraction,
+    k_peer_exponential,
+    null_cascade,
+    one_peer_exponential,
+    one_peer_hypercube,
+)
 from optikit.mixing.matrix import KINDS, MixingMatrix
+from optikit.mixing.periodic import connected_windows, cyclic, ring_and_star, rotating_star
+from optikit.mixing.random_sequences import ErdosRenyiSequence, LinkFailures, RandomMatchings
 from optikit.mixing.sequences import Cyclic, Static, TopologySequence
 from optikit.mixing.weights import (
     circulant,
@@ -17,16 +27,29 @@ from optikit.mixing.weights import (
 __all__ = [
     "KINDS",
     "Cyclic",
+    "ErdosRenyiSequence",
+    "LinkFailures",
     "MixingMatrix",
+    "RandomMatchings",
     "Static",
     "TopologySequence",
+    "base_graph",
     "circulant",
     "col_stochastic",
+    "connected_windows",
+    "cyclic",
     "default_weights",
     "from_matrix",
+    "k_peer_contraction",
+    "k_peer_exponential",
     "laplacian_gossip",
     "laplacian_mixing",
     "max_degree",
     "metropolis",
+    "null_cascade",
+    "one_peer_exponential",
+    "one_peer_hypercube",
+    "ring_and_star",
+    "rotating_star",
     "row_stochastic",
 ]

@@ -35,7 +35,9 @@ class Slowed(DecentralizedGradientDescent):
 
 rng = np.random.default_rng(0)
 n, d = 7, 4
-objective = Quadratic(np.tile(np.eye(d), (n, 1, 1)) * (1 + np.arange(n))[:, None, None], rng.standard_normal((n, d)))
+objective = Quadratic(
+    np.tile(np.eye(d), (n, 1, 1)) * (1 + np.arange(n))[:, None, None], rng.standard_normal((n, d))
+)
 network = Network(erdos_renyi(n, 0.5, seed=1))
 announced = []
 
