@@ -152,8 +152,9 @@ class Measurement:
     reference : float or 1-D array, optional
         What the value is held against: a bound, a prediction, the other side of an equality, a number of
         trials (`Coverage`).
-    x : 1-D array, optional
-        The series' axis, increasing; 1, 2, 3, ... by default.
+    x : float or 1-D array, optional
+        The series' axis, increasing; 1, 2, 3, ... by default. For a single number: its abscissa, in place
+        of the sweep's.
     used : bool or 1-D boolean array, default True
         False where the law does not speak about the value (outside the regime); such points are drawn
         but not judged.
@@ -173,7 +174,7 @@ class Measurement:
             )
         size = value.size
         if self.x is not None:
-            x = np.asarray(self.x, dtype=np.float64)
+            x = np.atleast_1d(np.asarray(self.x, dtype=np.float64))
         else:
             x = np.array([np.nan]) if value.ndim == 0 else np.arange(1.0, size + 1)
         if x.shape != (size,) or (size > 1 and not np.all(np.diff(x) > 0)):
@@ -216,9 +217,8 @@ class Observations:
 
     def place(self, row: int) -> str:
         """Where row `row` was measured, in words."""
-        label, x = self.labels[row], f"{self.x[row]:.6g}"
-        at = label if label in (x, f"{self.x[row]:g}") else f"{label}, x = {x}"
-        return f"{at} (seed {self.seed[row]})"
+        repeated = self.seed.size > 0 and bool(np.any(self.seed != self.seed[0]))
+        return f"{self.labels[row]} (seed {self.seed[row]})" if repeated else self.labels[row]
 
     def curves(self) -> dict[str, list[np.ndarray]]:
         """For each group the row numbers of each seed's curve, in the order of x."""
@@ -346,7 +346,12 @@ class Claim:
                 group = f"{group} {label}".strip() if len(points) > 1 else str(group)
             elif measurement.x is None:
                 x = np.array([sweep.abscissa(point, index)])
-            rows += [(point, label, str(group))] * value.size
+            if np.ndim(measurement.value) == 1:
+                axis = sweep.axis or "x ="
+                places = [f"{label}, {axis} {at:.6g}" if len(points) > 1 else f"{axis} {at:.6g}" for at in x]
+            else:
+                places = [label]
+            rows += [(point, place, str(group)) for place in places]
             for column, array in zip(columns, (x, value, reference, np.full(value.size, seed), used)):
                 column.append(array)
         joined = [np.concatenate(column) if column else np.empty(0) for column in columns]

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -195,6 +196,23 @@ def launched_size() -> int:
     return 1
 
 
+_chosen: ContextVar[Any] = ContextVar("chosen communicator", default=None)
+
+
+@contextmanager
+def using_communicator(communicator: Any) -> Iterator[None]:
+    """Make `communicator` the `default_communicator` inside the body.
+
+    For programs that spread independent runs over the ranks: there each rank solves problems of its own,
+    on a `SerialCommunicator`.
+    """
+    token = _chosen.set(communicator)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
 def default_communicator() -> Any:
     """``MPI.COMM_WORLD`` when several ranks were launched, else a `SerialCommunicator`.
 
@@ -212,6 +230,8 @@ def default_communicator() -> Any:
         If a launcher started several ranks and mpi4py cannot be imported: each would solve the whole
         problem, and all would write the same files.
     """
+    if _chosen.get() is not None:
+        return _chosen.get()
     launched = launched_size() > 1
     if launched and "mpi4py.MPI" not in sys.modules:
         try:

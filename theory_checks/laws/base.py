@@ -77,6 +77,10 @@ class Law(ABC):
     def expected(self) -> str:
         """The law and its tolerance in words: ``"slope in [-1.03, -0.97]"``."""
 
+    def references(self, data: Observations) -> np.ndarray:
+        """What each row is held against, for the picture; NaN where there is nothing."""
+        return data.reference
+
     @abstractmethod
     def judge(self, data: Observations) -> Judgement:
         """Hold `data` against the law."""
@@ -118,30 +122,36 @@ def from_estimates(estimates: list[Estimate], message: str = "", used: np.ndarra
     text = "; ".join(describe(estimate) for estimate in decisive[:3])
     if len(decisive) > 3:
         text += f"; and {len(decisive) - 3} more"
-    return Judgement(verdict, f"{text}. {message}".strip(), tuple(estimates), used)
+    if verdict is Verdict.PASS and message and len(estimates) > 1:
+        text = ""  # the sentence tells more than a list of numbers that are all right
+    elif text:
+        text += "."
+    return Judgement(verdict, f"{text} {message}".strip(), tuple(estimates), used)
 
 
 def describe(estimate: Estimate) -> str:
     """An estimate in words: value, interval and band."""
-    text = f"{estimate.name} = {estimate.value:.6g}"
+    numbers = (estimate.value, estimate.expected_low, estimate.expected_high)
+    digits = 6 if len({f"{number:.6g}" for number in numbers}) == len(set(numbers)) else 12
+    text = f"{estimate.name} = {estimate.value:.{digits}g}"
     if np.isnan(estimate.value):
         text = f"no {estimate.name}"
     if estimate.group:
         text = f"{estimate.group}: {text}"
     if estimate.low != estimate.high and not np.isnan(estimate.value):
         text += f" [{estimate.low:.6g}, {estimate.high:.6g}]"
-    return f"{text}, expected {band(estimate.expected_low, estimate.expected_high)}"
+    return f"{text}, expected {band(estimate.expected_low, estimate.expected_high, digits)}"
 
 
-def band(low: float, high: float) -> str:
+def band(low: float, high: float, digits: int = 6) -> str:
     """A band in words."""
     if low == high:
-        return f"{low:.6g}"
+        return f"{low:.{digits}g}"
     if np.isinf(low):
-        return f"<= {high:.6g}"
+        return f"<= {high:.{digits}g}"
     if np.isinf(high):
-        return f">= {low:.6g}"
-    return f"in [{low:.6g}, {high:.6g}]"
+        return f">= {low:.{digits}g}"
+    return f"in [{low:.{digits}g}, {high:.{digits}g}]"
 
 
 def check_tolerance(tolerance: float | tuple[float, float], name: str = "tolerance") -> tuple[float, float]:
@@ -180,6 +190,13 @@ def expected_at(expected: Expected, data: Observations, row: int, what: str) -> 
             "or return Measurement(value, reference)."
         )
     return number
+
+
+def all_expected(expected: Expected, data: Observations) -> np.ndarray:
+    """`expected_at` of every row, NaN where it is unknown."""
+    if expected is None:
+        return data.reference
+    return np.array([expected_at(expected, data, row, "the expected value") for row in range(len(data))])
 
 
 def places(data: Observations, over: str) -> Iterator[np.ndarray]:

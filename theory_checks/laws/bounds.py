@@ -14,6 +14,7 @@ from theory_checks.laws.base import (
     Expected,
     Judgement,
     Law,
+    all_expected,
     check_confidence,
     check_over,
     expected_at,
@@ -54,6 +55,9 @@ class UpperBound(Law):
     def expected(self) -> str:
         return f"value <= {_bound_text(self.bound)}{_slack_text(self.rel, self.abs)}"
 
+    def references(self, data: Observations) -> np.ndarray:
+        return all_expected(self.bound, data)
+
     def judge(self, data: Observations) -> Judgement:
         return _judge_bound(self, data, sign=1.0)
 
@@ -75,6 +79,9 @@ class LowerBound(Law):
 
     def expected(self) -> str:
         return f"value >= {_bound_text(self.bound)}{_slack_text(self.rel, self.abs)}"
+
+    def references(self, data: Observations) -> np.ndarray:
+        return all_expected(self.bound, data)
 
     def judge(self, data: Observations) -> Judgement:
         return _judge_bound(self, data, sign=-1.0)
@@ -168,6 +175,8 @@ def _judge_bound(law: UpperBound | LowerBound, data: Observations, sign: float) 
         return refused
     level = 1 - (1 - law.confidence) / len(groups)
     found: list[tuple[float, Estimate]] = []
+    values: list[float] = []
+    bounds: list[float] = []
     for rows in groups:
         bound = expected_at(law.bound, data, int(rows[0]), "the bound")
         limit = bound + sign * (law.rel * np.abs(bound) + law.abs)
@@ -178,13 +187,22 @@ def _judge_bound(law: UpperBound | LowerBound, data: Observations, sign: float) 
         estimate = Estimate(f"value at {at}", mean.value, mean.low, mean.high, low, high, verdict)
         excess = sign * (mean.value - bound) / (abs(bound) or 1.0)
         found.append((float(excess), estimate))
+        values.append(mean.value)
+        bounds.append(bound)
     found.sort(key=lambda pair: (-pair[1].verdict.severity, -pair[0]))
     wrong = sum(estimate.verdict is Verdict.FAIL for _, estimate in found)
     message = f"{wrong} of {len(found)} values beyond the bound."
-    if all(np.isfinite(e.expected_high if sign > 0 else e.expected_low) for _, e in found):
-        tightest = max(excess for excess, _ in found)
-        message += f" Closest: value {'above' if tightest * sign > 0 else 'below'} the bound by "
-        message += f"{abs(tightest):.3g} of it."
+    if all(bound > 0 and np.isfinite(bound) for bound in bounds):
+        ratios = [value / bound for value, bound in zip(values, bounds)]
+        extreme = (
+            f"Largest value / bound {max(ratios):.4g}"
+            if sign > 0
+            else f"Smallest value / bound {min(ratios):.4g}"
+        )
+    else:
+        margin = min(sign * (bound - value) for value, bound in zip(values, bounds))
+        extreme = f"Smallest margin {margin:.4g}"
+    message += f" {extreme}."
     return from_estimates([estimate for _, estimate in found[:5]], message)
 
 

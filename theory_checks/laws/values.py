@@ -14,6 +14,7 @@ from theory_checks.laws.base import (
     Expected,
     Judgement,
     Law,
+    all_expected,
     check_confidence,
     check_over,
     expected_at,
@@ -56,6 +57,9 @@ class Value(Law):
         if isinstance(self.expected_value, int | float):
             return f"{self.expected_value:.8g} within {_within(self.rel, self.abs)}"
         return f"the predicted value within {_within(self.rel, self.abs)}"
+
+    def references(self, data: Observations) -> np.ndarray:
+        return all_expected(self.expected_value, data)
 
     def judge(self, data: Observations) -> Judgement:
         return _judge_values(data, self.expected_value, self.rel, self.abs, self.over, self.confidence)
@@ -153,7 +157,8 @@ class RatioConstant(Law):
                 name = f"value at {data.labels[rows[0]]}"
                 verdict = judge_interval(mean.value, mean.low, mean.high, *limits)
                 estimates.append(Estimate(name, mean.value, mean.low, mean.high, *limits, verdict))
-        where = f"Largest at {data.place(groups[top][0])}, smallest at {data.place(groups[bottom][0])}."
+        where = f"Largest / smallest {ratio:.6g}, "
+        where += f"largest at {data.place(groups[top][0])}, smallest at {data.place(groups[bottom][0])}."
         return from_estimates(estimates, where)
 
 
