@@ -59,7 +59,9 @@ class Run:
         self.latest: dict[str, float] = {}
         self.best, self.since_best = math.inf, 0
         self.began, self.gradients = time.perf_counter(), 0
-        with abort_on_error(network.communicator), _Interrupts() as self.interrupts:
+        # A diverging run overflows before a check sees it; the check reports it, a warning would only repeat.
+        quiet = np.errstate(over="ignore", invalid="ignore")
+        with abort_on_error(network.communicator), _Interrupts() as self.interrupts, quiet:
             self.state = solver.init(objective, network, x0)
             self.identity = self._identity() if self.checkpoint is not None else ""
             if not (self.resume and self._load()):
@@ -96,7 +98,7 @@ class Run:
             at_limit = network.round >= round_limit or iteration == self.max_iterations
             recording = iteration >= self._next_record
             if recording or at_limit or self._due(iteration, self.check_every):
-                self._check(record=recording and not at_limit)
+                self._check(record=recording)
             elif interrupts.seen and alone:
                 self.status = "interrupted"
             if self.status is None and at_limit:
@@ -183,6 +185,7 @@ class Run:
         return self.solver.converged(exact, self.tol)
 
     bar: Any = None
+    extra_record = False  # the last record closes this run only; a longer run would not have made it
     good: Any = None
     _next_record: float = 0
 
@@ -239,7 +242,9 @@ class Run:
         if self.status == "diverged":
             self.state = self.good
         else:
+            records = len(self.history)
             self._check(record=False, final=True)
+            self.extra_record = len(self.history) > records
             if self.checkpoint is not None:
                 self._save()
         solver, network = self.solver, self.network
@@ -282,6 +287,7 @@ class Run:
                 "next_record": self._next_record,
                 "best": self.best,
                 "since_best": self.since_best,
+                "extra_record": self.extra_record,
                 "scalars": scalars,
                 "history": counters,
                 "network": network_state,
@@ -307,6 +313,8 @@ class Run:
         prefix = "history."
         columns = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
         self.history = History.restored(columns, header["history"])
+        if header["extra_record"]:
+            self.history.drop_last()
         self.state = unpack_state(self.state, header["scalars"], arrays, network)
         self.iteration, self._next_record = header["iteration"], header["next_record"]
         self.best, self.since_best = header["best"], header["since_best"]

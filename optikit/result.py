@@ -71,6 +71,11 @@ class History:
                     self._grow(name, self._columns[name])
                 self._columns[name][self._length - 1] = np.nan
 
+    def drop_last(self) -> None:
+        """Take back the last record."""
+        self._length -= 1
+        self._seen -= 1
+
     def _grow(self, name: str, column: np.ndarray | None) -> np.ndarray:
         size = min(self.capacity, max(64, 2 * self._length))
         grown = np.full(size, np.nan)
