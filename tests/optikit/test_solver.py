@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from optikit.checkpoint import CheckpointError, read_checkpoint
-from optikit.graphs import ring
+from optikit.graphs import complete, ring
 from optikit.network import Network
 from optikit.objectives import Quadratic
 from optikit.result import History
@@ -267,12 +267,10 @@ def test_a_checkpoint_of_another_problem_method_or_network_is_refused(tmp_path):
     options |= {"resume": True}
     with pytest.raises(CheckpointError, match="belongs to another run"):
         DecentralizedGradientDescent(0.2).solve(objective, Network(ring(6)), **options)
+    other, _ = quadratics(seed=1)
     with pytest.raises(CheckpointError, match="belongs to another run"):
-        other, _ = quadratics(seed=1)
         DecentralizedGradientDescent(0.1).solve(other, Network(ring(6)), **options)
     with pytest.raises(CheckpointError, match="belongs to another run"):
-        from optikit.graphs import complete
-
         DecentralizedGradientDescent(0.1).solve(objective, Network(complete(6)), **options)
 
 
