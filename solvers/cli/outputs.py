@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
 from optikit.arrays import to_numpy
 
@@ -109,25 +110,35 @@ def write_picture(path: Path, ax: Axes) -> None:
     figure.savefig(path, dpi=150)
 
 
-def write_report(path: Path, document: dict[str, Any], ax: Axes, result: Result) -> None:
-    """One self-contained HTML page: settings, outcome, picture and the history's tail."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def report_section(document: dict[str, Any], ax: Axes, result: Result) -> Markup:
+    """Settings, outcome, picture and history of a run as HTML, for a page of one or several sections."""
     picture = io.BytesIO()
     figure: Any = ax.figure
     figure.savefig(picture, format="png", dpi=130)
-    page = Environment(
-        loader=PackageLoader("solvers"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    ).get_template("run.html.jinja")
     names = list(result.history.columns)
     count = len(result.history)
     # At most twenty rows, evenly spread, first and last among them.
     kept = np.unique(np.linspace(0, max(count - 1, 0), min(count, 20)).round().astype(int))
     rows = [[f"{result.history[name][k]:.6g}" for name in names] for k in kept]
-    text = page.render(
+    section = _template("section.html.jinja").render(
         run=document,
         picture=base64.b64encode(picture.getvalue()).decode(),
         columns=[name.replace("_", " ") for name in names],
         rows=rows,
     )
-    path.write_text(text, encoding="utf-8")
+    return Markup(section)  # every value in it was escaped by the template
+
+
+def write_report(path: Path, document: dict[str, Any], ax: Axes, result: Result) -> None:
+    """One self-contained HTML page."""
+    section = report_section(document, ax, result)
+    path.write_text(_template("run.html.jinja").render(run=document, section=section), encoding="utf-8")
+
+
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("solvers")
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    ).get_template(name)
