@@ -1,0 +1,74 @@
+"""Compiled kernels of linear models: scores and weighted row sums, agent by agent.
+
+Every agent's result depends on its own rows alone, so it is bitwise the same whichever agents share a rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def dense_scores(features: Any, offsets: Any, X: Any, out: Any) -> None:
+    """``out[i] = <features[i], X[agent of row i]>``, one BLAS product per agent."""
+    for m in range(offsets.size - 1):
+        low, high = offsets[m], offsets[m + 1]
+        out[low:high] = np.dot(features[low:high], X[m])
+
+
+@njit(cache=True)
+def dense_adjoint(features: Any, offsets: Any, s: Any, out: Any) -> None:
+    """``out[m] = sum over the rows i of agent m of s[i] features[i]``."""
+    for m in range(offsets.size - 1):
+        low, high = offsets[m], offsets[m + 1]
+        out[m] = np.dot(s[low:high], features[low:high])
+
+
+@njit(cache=True)
+def dense_gram(features: Any, offsets: Any, s: Any, out: Any) -> None:
+    """``out[m] = sum_i s[i] x_i x_i'`` over the rows of agent m."""
+    for m in range(offsets.size - 1):
+        low, high = offsets[m], offsets[m + 1]
+        rows = features[low:high]
+        scaled = np.empty_like(rows)
+        for i in range(high - low):
+            for j in range(rows.shape[1]):
+                scaled[i, j] = rows[i, j] * s[low + i]
+        out[m] = np.dot(scaled.T, rows)
+
+
+@njit(cache=True)
+def csr_scores(data: Any, indices: Any, indptr: Any, offsets: Any, X: Any, out: Any) -> None:
+    """As `dense_scores` for CSR rows."""
+    for m in range(offsets.size - 1):
+        point = X[m]
+        for i in range(offsets[m], offsets[m + 1]):
+            total = out[i] * 0
+            for k in range(indptr[i], indptr[i + 1]):
+                total += data[k] * point[indices[k]]
+            out[i] = total
+
+
+@njit(cache=True)
+def csr_adjoint(data: Any, indices: Any, indptr: Any, offsets: Any, s: Any, out: Any) -> None:
+    """As `dense_adjoint` for CSR rows; `out` must be zero."""
+    for m in range(offsets.size - 1):
+        row = out[m]
+        for i in range(offsets[m], offsets[m + 1]):
+            for k in range(indptr[i], indptr[i + 1]):
+                row[indices[k]] += s[i] * data[k]
+
+
+@njit(cache=True)
+def csr_gram(data: Any, indices: Any, indptr: Any, offsets: Any, s: Any, out: Any) -> None:
+    """``out[m] = sum_i s[i] x_i x_i'`` over the CSR rows of agent m; `out` must be zero."""
+    for m in range(offsets.size - 1):
+        block = out[m]
+        for i in range(offsets[m], offsets[m + 1]):
+            for k in range(indptr[i], indptr[i + 1]):
+                weight = s[i] * data[k]
+                for j in range(indptr[i], indptr[i + 1]):
+                    block[indices[k], indices[j]] += weight * data[j]
