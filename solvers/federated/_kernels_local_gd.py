@@ -11,7 +11,6 @@ fastmath: the compiler may neither reorder nor contract the sums.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -33,19 +32,25 @@ BLAS_FEATURES = 48
 
 
 @intrinsic
-def _bits(typingctx: Any, x: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _bits(typingctx, x):
+    def codegen(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(64))
 
     return types.int64(types.float64), codegen
 
 
 @intrinsic
-def _float_of(typingctx: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _float_of(typingctx, bits):
+    def codegen(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), codegen
+
+
+@njit(inline="always", error_model="numpy")
+def _power_of_two(t):
+    """2**k for ``t = k + SHIFT``: k, in the low bits of t, becomes the exponent."""
+    return _float_of((_bits(t) << 52) + (1023 << 52))  # type: ignore[call-arg]
 
 
 @njit(inline="always", error_model="numpy")
@@ -62,7 +67,7 @@ def _minus_slope(z):
     q = r * r
     c = r - q * (P1 + q * (P2 + q * (P3 + q * (P4 + q * P5))))
     denominator = 2.0 - c
-    scale = _float_of((_bits(t) << 52) + (1023 << 52))
+    scale = _power_of_two(t)
     return denominator / (denominator + scale * (denominator + 2.0 * r))
 
 
@@ -388,3 +393,24 @@ def csr_round(
         else:
             csr_adjoint(data, indices, indptr, i0, y[i0:i1], a[i0:i1], weights[m] * rates[m], out[m, :d])
     return out
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def dense_path(arguments, w, step, local_steps, rounds, stop_below, values):
+    """Whole rounds on one process: `w` is moved, ``values[r] = F(w_r)``; returns the rounds done.
+
+    Adds the clients' rows in their order, as one process of the solver does: same bits, no Python per round.
+    """
+    d = w.size
+    for r in range(rounds):
+        out = dense_round(*arguments, w, step, local_steps)  # type: ignore[call-arg]
+        total = out[0].copy()
+        for m in range(1, out.shape[0]):
+            for j in range(d + 1):
+                total[j] += out[m, j]
+        values[r] = total[d]
+        if not values[r] > stop_below:
+            return r
+        for j in range(d):
+            w[j] += total[j]
+    return rounds

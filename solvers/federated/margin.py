@@ -34,7 +34,7 @@ from optikit.validation import check_choice, check_real
 NNLS_ROWS = 5000
 #: A margin holds when every score is at least gamma times one minus this.
 RELATIVE_SLACK = 1e-9
-#: Passes in which candidates without weight are dropped; later ones only add, so rounding cannot make a cycle.
+#: Passes in which candidates without weight are dropped; later ones only add, so that none repeats.
 PRUNING_SWEEPS = 100
 
 
@@ -95,10 +95,10 @@ def max_margin(features: Any, targets: Any = None, *, method: str = "auto", tol:
     targets : array, shape (n_samples,), optional
         Labels in {-1, 1}; by default they are in the rows already.
     method : {"auto", "nnls", "candidates", "qp"}, default "auto"
-        "nnls" takes all rows at once. "candidates" takes a few rows, adds those that violate the margin found,
-        and repeats: exact too, for any number of rows. "qp" solves the hard-margin quadratic programme with
-        cvxpy and finishes by "candidates" from its support vectors. "auto" is "nnls" up to 5000 dense rows,
-        else "candidates".
+        "nnls" takes all rows at once. "candidates" takes a few rows, adds those that violate the margin
+        found, and repeats: exact too, for any number of rows. "qp" solves the hard-margin quadratic programme
+        with cvxpy and finishes by "candidates" from its support vectors. "auto" is "nnls" up to 5000 dense
+        rows, else "candidates".
     tol : float, default 1e-10
         Margins below `tol` times the largest row norm count as zero.
 
