@@ -43,7 +43,7 @@ from optikit.arrays import array_namespace
 from optikit.gossip import window_gossip
 from optikit.result import Certificate
 from optikit.solver import IterativeSolver, per_agent, replicated
-from optikit.validation import check_integer, check_real
+from optikit.validation import check_choice, check_integer, check_real
 from solvers.decentralized._kernels_nonsmooth import inner_step_for
 from solvers.decentralized.composite import composite_metrics
 
@@ -92,6 +92,47 @@ def schedule(
     c_T = (T + 1) * (T + 2) / (T * (T + 3))
     e = (2 / c_T - 1) / 3
     return Schedule(r_x, r_yz, e, min(e * r_x / 2, r_yz / 8), theta_z_scale * r_yz / (20 * chi**2), r_yz / 2)
+
+
+def auto_params(chi: float, M: float, r: float, eps: float, preset: str = "theory") -> tuple[int | None, int]:
+    r"""Iterations K and inner steps T for a target ``p(x) - p* <= eps``, r > 0.
+
+    "theory": :math:`K = \lceil 15.6 \chi M / \sqrt{r\epsilon} \rceil`,
+    :math:`T = \max(3, \lceil 960 M^2 / (r \epsilon (K+1)) \rceil - 3)`, guaranteed and about ten times
+    more than needed. "practical": K is None (run until the certificate meets eps) and
+    :math:`T = \max(3, \lceil 6M / (\chi \sqrt{r\epsilon}) \rceil)`.
+    """
+    chi = check_real(chi, "chi", minimum=1.0)
+    M = check_real(M, "M", minimum=0.0, open_low=True)
+    r = check_real(r, "r", minimum=0.0, open_low=True)
+    eps = check_real(eps, "eps", minimum=0.0, open_low=True)
+    check_choice(preset, "preset", ("theory", "practical"))
+    root = math.sqrt(r * eps)
+    if preset == "practical":
+        return None, max(3, math.ceil(6 * M / (chi * root)))
+    K = math.ceil(15.6 * chi * M / root)
+    return K, max(3, math.ceil(960 * M**2 / (r * eps * (K + 1))) - 3)
+
+
+def convex_mode(eps: float, R: float, M: float) -> float:
+    """The r for merely convex problems: ``eps / R^2``; aim the run at eps/2, then ``f(x) - f* <= eps``.
+
+    Parameters
+    ----------
+    eps : float
+        Target on ``f(x) - f*``, > 0.
+    R : float
+        Bound on the norm of a minimiser, > 0.
+    M : float
+        Lipschitz constant, > 0; r below ``1e-12 M / R`` is refused, since 1/r amplifies rounding.
+    """
+    eps = check_real(eps, "eps", minimum=0.0, open_low=True)
+    R = check_real(R, "R", minimum=0.0, open_low=True)
+    M = check_real(M, "M", minimum=0.0, open_low=True)
+    r = eps / R**2
+    if r < 1e-12 * M / R:
+        raise ValueError(f"eps must be at least 1e-12 M R = {1e-12 * M * R:g}, got {eps!r}.")
+    return r
 
 
 @dataclass(frozen=True)
