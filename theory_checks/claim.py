@@ -62,7 +62,7 @@ def combine(measured: Verdict, control: Verdict) -> Verdict:
         return Verdict.ERROR
     if control is Verdict.PASS:
         return Verdict.BROKEN
-    if measured is Verdict.PASS and control is Verdict.INCONCLUSIVE:
+    if measured is Verdict.PASS and control is not Verdict.FAIL:
         return Verdict.INCONCLUSIVE
     return measured
 
@@ -308,6 +308,12 @@ class Claim:
             raise ValueError(f"control of claim {self.name!r} must not be its measure.")
         if isinstance(self.tags, str):
             raise TypeError(f"tags of claim {self.name!r} must be a tuple of texts, got {self.tags!r}.")
+        for sweep in (self.sweep, self.control_sweep or self.sweep):
+            if self.law.needs_axis and not sweep.has_axis and sweep.axis is None:
+                raise ValueError(
+                    f"the law of claim {self.name!r} needs an axis: sweep numbers, give Sweep(x=...), or "
+                    "name the axis of a measured series with Sweep(axis=...)."
+                )
         check_choice(self.provenance, "provenance", PROVENANCES)
         for effort in EFFORTS:
             self.repetitions("measure", effort)

@@ -70,7 +70,8 @@ class Regime:
     relative_floor : float, optional
         Values must be ``>= relative_floor * |first value of the curve|``.
     after_last_increase : bool, default False
-        Only points after the last increase along the curve: the stable phase of an unstable run.
+        Only the points from where the last increase along the curve (above the floor) led to: the stable
+        phase of an unstable run.
     where : callable, optional
         ``where(x, values) -> boolean array``, for anything else.
     """
@@ -98,9 +99,10 @@ class Regime:
             if self.relative_floor is not None and values.size:
                 inside &= bad | (values >= self.relative_floor * abs(values[0]))
             if self.after_last_increase:
-                rises = np.flatnonzero(np.diff(values) > 0)
+                kept = np.flatnonzero(inside)  # rounding noise under the floor rises for ever
+                rises = np.flatnonzero(np.diff(values[kept]) > 0)
                 if rises.size:
-                    inside &= bad | (np.arange(values.size) > rises[-1])
+                    inside &= bad | (np.arange(values.size) > kept[rises[-1]])
         if self.where is not None:
             inside &= np.asarray(self.where(x, values), dtype=bool)
         return inside
@@ -133,16 +135,16 @@ def fit_line(
             raise ValueError(f"each curve must have at least 2 different x, got {abscissae!r}.")
         if not (np.all(np.isfinite(abscissae)) and np.all(np.isfinite(ordinates))):
             raise ValueError("x and y must be finite after their transformation.")
-    lines = [stats.linregress(abscissae, ordinates) for abscissae, ordinates in zip(x, y)]
-    slopes = np.array([line.slope for line in lines])
-    slope, intercept = float(slopes.mean()), float(np.mean([line.intercept for line in lines]))
+    lines = [_least_squares(abscissae, ordinates) for abscissae, ordinates in zip(x, y)]
+    slopes = np.array([line[0] for line in lines])
+    slope, intercept = float(slopes.mean()), float(np.mean([line[1] for line in lines]))
     points = min(abscissae.size for abscissae in x)
     # Seeds that change nothing carry no information on the error: fall back on the residuals.
     repeated = len(lines) > 1 and float(np.ptp(slopes)) > 1e-12 * max(1.0, abs(slope))
     if repeated:
         half = _student_half_width(slopes, confidence)
     elif points > 2:
-        half = float(stats.t.ppf(0.5 + confidence / 2, points - 2) * lines[0].stderr)
+        half = float(stats.t.ppf(0.5 + confidence / 2, points - 2) * lines[0][2])
     else:
         half = np.inf
     return SlopeFit(
@@ -174,10 +176,7 @@ def fit_mean_line(
     fit = fit_line([x[0]], [transform(stacked.mean(axis=0))], confidence=confidence)
     count = stacked.shape[0]
     left_out = np.array(
-        [
-            stats.linregress(x[0], transform(np.delete(stacked, s, axis=0).mean(axis=0))).slope
-            for s in range(count)
-        ]
+        [_least_squares(x[0], transform(np.delete(stacked, s, axis=0).mean(axis=0)))[0] for s in range(count)]
     )
     spread = np.sqrt((count - 1) / count * np.sum((left_out - left_out.mean()) ** 2))
     half = float(stats.t.ppf(0.5 + confidence / 2, count - 1) * spread)
@@ -260,6 +259,16 @@ def _fit(
     if average == "arithmetic":
         return fit_mean_line(abscissae, values, np.log, confidence=confidence)
     return fit_line(abscissae, [np.log(curve) for curve in values], confidence=confidence)
+
+
+def _least_squares(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+    """Slope, intercept and standard error of the slope (scipy's linregress gives NaN for a constant y)."""
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ (y - y.mean())) / spread
+    residuals = y - y.mean() - slope * centred
+    error = np.sqrt(float(residuals @ residuals) / max(x.size - 2, 1) / spread)
+    return slope, float(y.mean() - slope * x.mean()), float(error)
 
 
 def _student_half_width(values: np.ndarray, confidence: float) -> float:

@@ -23,7 +23,7 @@ _STYLE: dict[Any, Any] = {
 
 def picture(claim: ClaimReport) -> str | None:
     """An SVG of `claim` as a ``data:`` URI, or None where there is nothing to draw."""
-    if not claim.measured.rows["value"] or set(claim.measured.rows["value"]) <= {0.0, 1.0}:
+    if claim.scale == "none" or not claim.measured.rows["value"]:
         return None
     import matplotlib
     from matplotlib.figure import Figure
@@ -31,6 +31,9 @@ def picture(claim: ClaimReport) -> str | None:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(5.6, 3.7), layout="constrained")
         axes = figure.add_subplot()
+        if claim.scale == "estimates":
+            _draw_estimates(axes, claim)
+            return _data_uri(figure)
         positions = None if claim.numeric_axis else _categories(axes, claim)
         log_x, log_y = _scales(claim)
         axes.set_xscale("log" if log_x and positions is None else "linear")
@@ -52,14 +55,21 @@ def formula_picture(formula: str) -> str | None:
     """An SVG of a formula as a ``data:`` URI, or None when matplotlib cannot read it."""
     if not formula:
         return None
-    from matplotlib.mathtext import math_to_image
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.mathtext import MathTextParser
 
-    stream = io.BytesIO()
-    try:
-        math_to_image(f"${formula}$", stream, format="svg", dpi=100)
-    except (ValueError, RuntimeError):
-        return None
-    return _encode(stream.getvalue())
+    text, font = f"${formula}$", FontProperties(size=12)
+    with matplotlib.rc_context(_STYLE):
+        try:
+            width, height, depth, _, _ = MathTextParser("path").parse(text, dpi=72, prop=font)
+        except (ValueError, RuntimeError):
+            return None
+        figure = Figure(figsize=(width / 72, height / 72))
+        figure.text(0, depth / height, text, fontproperties=font)
+        figure.patch.set_alpha(0)
+        return _data_uri(figure)
 
 
 def _data_uri(figure: Any) -> str:
@@ -199,6 +209,25 @@ def _draw_expected(axes: Any, claim: ClaimReport, log_y: bool, positions: dict[s
             label="law: predicted or bound",
             zorder=4,
         )
+
+
+def _draw_estimates(axes: Any, claim: ClaimReport) -> None:
+    """The judged numbers with their intervals, on the band that the law allows."""
+    for side, colour, marker, name, shift in (
+        (claim.measured, MEASURED, "o", "measured", -0.08),
+        (claim.control, CONTROL, "x", "negative control", 0.08),
+    ):
+        values = np.array([[e.value, e.low, e.high] for e in side.estimates]).reshape(-1, 3)
+        ends = np.abs(values[:, 1:].T - values[:, 0])
+        at = np.arange(len(values)) + shift
+        axes.errorbar(at, values[:, 0], ends, fmt=marker, color=colour, capsize=3, label=name)
+    estimates = claim.measured.estimates
+    if estimates:
+        band = (estimates[0].expected_low, estimates[0].expected_high)
+        axes.axhspan(*band, color=LAW, alpha=0.15, label="law and tolerance")
+        axes.set_xticks(range(len(estimates)), [_literal(e.name)[:24] for e in estimates], rotation=15)
+    axes.set_ylabel(_literal(claim.quantity))
+    axes.legend(frameon=False, fontsize=8)
 
 
 def _ends(x: np.ndarray, scale: str) -> np.ndarray:

@@ -44,6 +44,10 @@ class Estimate:
     group: str = ""
     intercept: float = float("nan")
 
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high", "expected_low", "expected_high", "intercept"):
+            object.__setattr__(self, name, float(getattr(self, name)))  # no NumPy scalars in reports
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -69,7 +73,8 @@ class Law(ABC):
     """Base of all laws; subclasses are frozen dataclasses of their parameters."""
 
     scale: ClassVar[str] = "linear"
-    """Axes of the picture: "loglog", "semilogy" or "linear" ("auto": logarithmic where possible)."""
+    """The picture: axes "loglog", "semilogy", "linear" or "auto" (logarithmic where the numbers span much),
+    "estimates" for the judged numbers in place of the measured ones, "none" for no picture."""
     needs_axis: ClassVar[bool] = False
     """Whether the sweep's points must be numbers (or the measurement a series)."""
 

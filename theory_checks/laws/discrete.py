@@ -42,7 +42,7 @@ class Coverage(Law):
     tolerance: float | tuple[float, float]
     confidence: float = 0.95
 
-    scale = "linear"
+    scale = "estimates"
 
     def __post_init__(self) -> None:
         check_real(self.probability, "probability", minimum=0, maximum=1)
@@ -88,7 +88,7 @@ class Coverage(Law):
 class Invariant(Law):
     """A statement that holds every time: `measure` returns True or False, or an array of them."""
 
-    scale = "linear"
+    scale = "none"
 
     def expected(self) -> str:
         return "true every time"
@@ -111,5 +111,5 @@ class Invariant(Law):
             message += f"; false at {', '.join(data.place(row) for row in false[:3])}"
             message += f" and {false.size - 3} more" if false.size > 3 else ""
         return Judgement(
-            verdict, message + ".", (Estimate("share true", share, share, share, 1, 1, verdict),)
+            verdict, message + ".", (Estimate("share true", share, share, share, 1.0, 1.0, verdict),)
         )
