@@ -38,7 +38,7 @@ def solve(file: Path) -> tuple[dict[str, Any], Any, Any]:
     runs = {}
     for local_steps in (1, 4, 16, 64):
         solver = LocalGD(step_size=STEP_SIZE, local_steps=local_steps)
-        runs[f"{local_steps} local steps"] = solver.solve(
+        runs[f"{local_steps} local step" + "s" * (local_steps > 1)] = solver.solve(
             problem.objective, problem.network, max_rounds=ROUNDS
         )
     baseline = LocalGD(step_size=64 * STEP_SIZE, local_steps=1)

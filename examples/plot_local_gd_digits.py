@@ -8,8 +8,8 @@ steps buy?
 
 The classes are linearly separable, so the loss itself is the optimality gap. Theory says that it falls like
 1/(K R) for a fixed step size, K being the local steps between two averages and R the rounds. At a fixed
-*product* of step size and K the final loss is nearly the same: plain gradient descent with a K times larger
-step is a serious baseline, and is drawn beside.
+*product* of step size and K, local steps buy little: plain gradient descent with a K times larger step is a
+serious baseline, and is drawn beside.
 
 The script runs as it stands on several ranks, with the same iterates: ``mpiexec -n 3 python
 plot_local_gd_digits.py``.
@@ -41,10 +41,10 @@ STEP_SIZE, ROUNDS = 16.0, 512
 runs = {}
 for local_steps in (1, 4, 16, 64):
     solver = LocalGD(step_size=STEP_SIZE, local_steps=local_steps)
-    runs[f"{local_steps} local steps"] = solver.solve(model, network, max_rounds=ROUNDS)
+    runs[f"K = {local_steps}"] = solver.solve(model, network, max_rounds=ROUNDS)
 if network.is_root:
     for label, result in runs.items():
-        print(f"{label:>15}: loss {result.objective:.4g} after {result.rounds} rounds")
+        print(f"{label:>6}: loss {result.objective:.4g} after {result.rounds} rounds")
 
 # %%
 # The baseline: one local step, 64 times the step size, so the same product as the last run.
@@ -52,10 +52,10 @@ baseline = LocalGD(step_size=64 * STEP_SIZE, local_steps=1).solve(model, network
 
 # %%
 # The loss falls like 1/R once the unstable phase is over, nearly four times lower for four times the local
-# steps; the baseline ends where the run with 64 local steps does.
+# steps. The baseline ends lower still: on these data the large step pays, not the local work.
 if network.is_root:
     figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     plot_history(runs, ax=ax)
-    plot_history({"gradient descent, 64 x step": baseline}, ax=ax, linestyle=":", color="black")
-    add_slope(ax, -1.0, (ROUNDS, runs["64 local steps"].objective), label="slope -1 (theory)")
+    plot_history({"gradient descent, step x 64": baseline}, ax=ax, linestyle=":", color="black")
+    add_slope(ax, -1.0, (ROUNDS, runs["K = 64"].objective), label="slope -1 (theory)")
     ax.set_title("Digits 0 and 1 on five clients, step size 16")

@@ -81,7 +81,7 @@ def plot_history(
     if scale in {"loglog", "semilogy"}:
         ax.set_yscale("log")
     if scale == "loglog":
-        ax.set_xscale("log")
+        ax.set_xscale("log", nonpositive="mask")  # round 0 has no place on it
     ax.set_xlabel(AXIS_LABELS.get(x, x))
     ax.set_ylabel(AXIS_LABELS.get(y, y) + (" - optimum" if optimum else ""))
     ax.grid(True, which="major", alpha=0.3)

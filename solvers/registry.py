@@ -59,13 +59,25 @@ METHODS = {
             "solvers.federated.local_gd:TwoStageLocalGD",
             "Two-stage Local GD: many local steps between two averages, for separable classes",
             defaults={"switch": "practical"},
-            hidden=("planned_rounds",),
             rate=-1.0,
         ),
         Method(
             "local-gd-constant",
             "solvers.federated.local_gd:LocalGD",
             "Local GD with one step size; --local-steps 1 is plain gradient descent",
+            defaults={"local_steps": 16},
+            rate=-1.0,
+        ),
+        Method(
+            "local-sgd",
+            "solvers.federated.baselines:LocalSGD",
+            "Local SGD: local steps on minibatches",
+            rate=-1.0,
+        ),
+        Method(
+            "local-flow",
+            "solvers.federated.local_flow:LocalGradientFlow",
+            "Local gradient flow: the limit of many small local steps",
             rate=-1.0,
         ),
         Method(

@@ -17,12 +17,13 @@ _QUOTED = re.compile(r"[\"'](\w[\w-]*)[\"']")
 
 
 class AnyOf(click.ParamType):
-    """A value of one of several types, tried in the order int, float, word."""
+    """A value of one of several types, tried in the order int, float, bool, word."""
 
     name = "value"
 
     def __init__(self, kinds: set[type], words: tuple[str, ...]) -> None:
         self.kinds, self.words = kinds, words
+        self.shown = [*words, *(["true", "false"] if bool in kinds else [])]
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
@@ -33,18 +34,20 @@ class AnyOf(click.ParamType):
                     return kind(value)
                 except ValueError:
                     pass
+        if bool in self.kinds and value in ("true", "false"):
+            return value == "true"
         if str in self.kinds and (not self.words or value in self.words):
             return value
         wanted = [
             "an integer" if int in self.kinds else "",
             "a number" if float in self.kinds else "",
-            *self.words,
+            *self.shown,
         ]
         self.fail(f"{value!r} is not {' or '.join(word for word in wanted if word)}.", param, ctx)
 
     def get_metavar(self, param: Any, ctx: Any = None) -> str:
         numeric = "INTEGER" if int in self.kinds else "FLOAT" if float in self.kinds else ""
-        return "[" + "|".join([*self.words, *([numeric] if numeric else [])]) + "]"
+        return "[" + "|".join([*self.shown, *([numeric] if numeric else [])]) + "]"
 
 
 def parameter_docs(cls: type) -> dict[str, tuple[str, str]]:

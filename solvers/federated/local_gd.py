@@ -139,7 +139,9 @@ class TwoStageLocalGD(LocalMethod):
         warm-up that is about a hundred times shorter. "theory": r0 is the leading term
         ``ceil(42 eta_2 K M / gamma^4 / (eta_1 K))``, with 42 = 1/switch_constant. An integer is r0 itself.
     switch_constant : float, default 1/42
+        The constant c of the "loss" and "theory" rules; the theorem is proved for values up to 1/42.
     practical_constant : float, default 1.0
+        The constant of the "practical" rule.
     n_guard : bool, default False
         With "loss", also wait for ``F <= log 2 / (M max n_m)``, which the theorem needs for n > 1.
     exact_switch : bool, default False
@@ -148,6 +150,7 @@ class TwoStageLocalGD(LocalMethod):
     stage1_output : {"last", "average"}, default "last"
         What stage 2 starts from: the last iterate, or the mean of w_0..w_r0.
     solver : {"auto", "gram", "primal"}, default "auto"
+        Space of the local steps.
     **options
         `weights`, `normalize`, `average`, `margin`, `gamma` of `LocalMethod`.
 

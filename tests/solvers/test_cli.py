@@ -57,6 +57,8 @@ class Toy:
         How.
     switch : "loss", "practical" or int
         When.
+    margin : bool or "auto", default "auto"
+        Whether.
     weights : array, optional
         Not for a command line.
 
@@ -72,6 +74,7 @@ class Toy:
     kind: Literal["a", "b"] = "a"
     switch: str | int = "loss"
     safe: bool = True
+    margin: bool | str = "auto"
     weights: np.ndarray | None = None
 
 
@@ -90,7 +93,7 @@ def test_descriptions_come_from_the_parameters_section():
 def test_options_have_the_types_of_the_fields():
     command, seen = toy_command()
     arguments = ["--step", "0.5", "--second", "4", "--mode", "slow", "--kind", "b", "--switch", "12"]
-    arguments += ["--no-safe"]
+    arguments += ["--no-safe", "--margin", "false"]
     command.main(arguments, standalone_mode=False)
     assert seen == {
         "step": 0.5,
@@ -100,6 +103,7 @@ def test_options_have_the_types_of_the_fields():
         "kind": "b",
         "switch": 12,
         "safe": False,
+        "margin": False,
     }
     command.main(["--step", "1", "--switch", "practical"], standalone_mode=False)
     assert seen["switch"] == "practical"
