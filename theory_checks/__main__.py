@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def main(
     if comm.Get_size() > 1 and jobs > 1:
         raise click.UsageError(f"--jobs {jobs} cannot be combined with {comm.Get_size()} MPI ranks.")
     for option, path in (("--json", json_path), ("--html", html_path)):
-        if path is not None and Path(path).is_dir():
-            raise click.UsageError(f"{option} must name a file, got the directory {path!r}.")
+        if path is not None:
+            _check_writable(option, Path(path))
     if modules and "" not in sys.path:
         sys.path.insert(0, "")  # modules of the working directory, also for the installed script
     registry = discover(modules or None)
@@ -98,6 +99,15 @@ def main(
     if root:
         _write(report, json_path, html_path)
     sys.exit(report.exit_status(strict=strict))
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Refuse, before minutes of work, a path that no file can be written to."""
+    if path.is_dir():
+        raise click.UsageError(f"{option} must name a file, got the directory {str(path)!r}.")
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise click.UsageError(f"{option} must name a file that can be written, got {str(path)!r}.")
 
 
 def _print_list(claims: list[Any], unreadable: dict[str, str], effort: str) -> None:

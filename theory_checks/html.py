@@ -8,8 +8,21 @@ from theory_checks.pictures import formula_picture, picture
 from theory_checks.report import Report, Side, plain
 
 
-def render_html(report: Report) -> str:
-    """The page of `report`. Every text is escaped by the template engine."""
+def render_html(report: Report, *, title: str = "optikit theory checks", preface: str = "") -> str:
+    """The page of a report.
+
+    Parameters
+    ----------
+    report : Report
+    title : str
+    preface : str or markupsafe.Markup, optional
+        Shown above the claims. Every text is escaped by the template engine, this one too unless it is
+        `Markup`: a section of a page that was itself made by a template.
+
+    Returns
+    -------
+    str
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -31,7 +44,8 @@ def render_html(report: Report) -> str:
         }
         for number, claim in enumerate(report.claims)
     ]
-    return environment.get_template("report.html").render(report=report, cards=cards)
+    template = environment.get_template("report.html")
+    return template.render(report=report, cards=cards, title=title, preface=preface)
 
 
 def format_number(number: float) -> str:

@@ -31,6 +31,7 @@ def check(*arguments, module="toy_claims"):
         (["--seed", "-1"], 2),
         (["--no-such-option"], 2),
         (["toy.true_slope", "--json", "."], 2),
+        (["toy.true_slope", "--html", "/proc/version/report.html"], 2),
     ],
 )
 def test_the_exit_status_tells_the_outcome(names, status):

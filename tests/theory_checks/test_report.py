@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import toy_claims
+from markupsafe import Markup
 
 from theory_checks import PowerLaw
 from theory_checks.html import format_number, render_html
@@ -74,6 +75,12 @@ def test_hostile_text_stays_text(page):
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#34;quoted&#34; &#39;x&#39;" in page
     assert "no &lt;b&gt;luck&lt;/b&gt; at 1" in page
     assert "\x1b" not in page
+
+
+def test_a_preface_is_escaped_unless_it_was_made_by_a_template(report):
+    assert "<p>x &amp; y</p>" in render_html(report, preface=Markup("<p>x &amp; y</p>"), title="<a>")
+    assert "&lt;p&gt;x &amp; y&lt;/p&gt;" in render_html(report, preface="<p>x & y</p>", title="<a>")
+    assert "<title>&lt;a&gt;</title>" in render_html(report, title="<a>")
 
 
 def test_the_page_loads_nothing(page):

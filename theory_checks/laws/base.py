@@ -143,8 +143,9 @@ def describe(estimate: Estimate) -> str:
         text = f"no {estimate.name}"
     if estimate.group:
         text = f"{estimate.group}: {text}"
-    if estimate.low != estimate.high and not np.isnan(estimate.value):
-        text += f" [{estimate.low:.6g}, {estimate.high:.6g}]"
+    low, high = f"{estimate.low:.{digits}g}", f"{estimate.high:.{digits}g}"
+    if low != high and not np.isnan(estimate.value):
+        text += f" [{low}, {high}]"
     return f"{text}, expected {band(estimate.expected_low, estimate.expected_high, digits)}"
 
 
