@@ -49,8 +49,8 @@ class Progress:
 class IterativeSolver(ABC):
     """Base of every iterative method: a frozen dataclass of hyper-parameters with `init` and `step`.
 
-    Class attributes
-    ----------------
+    Attributes
+    ----------
     name : str
         The method's name in reports and on the command line.
     stacked : bool
