@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def test_the_commands_of_the_readme_are_understood(tmp_path, monkeypatch):
         arguments = command.replace("--namespace cupy", "").split()
         assert run([*arguments, "--max-rounds", "3", "--quiet"]) == 0, command
     assert (tmp_path / "rate.png").exists()
+
+
+def python_blocks():
+    for page in sorted((ROOT / "docs").rglob("*.rst")):
+        if "generated" not in page.parts and "gallery" not in page.parts:
+            text = page.read_text(encoding="utf-8")
+            for number, block in enumerate(
+                re.findall(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", text, re.M)
+            ):
+                yield pytest.param(textwrap.dedent(block), id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("block", list(python_blocks()))
+def test_the_code_in_the_documentation_runs(block):
+    if "cupy" in block:
+        pytest.importorskip("cupy")
+    exec(compile(block, "docs", "exec"), {})
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_gallery_example_gives_the_same_losses_on_three_ranks(mpi_run):
+    example = ROOT / "examples" / "plot_local_gd_digits.py"
+    one, three = (mpi_run(ranks, example).stdout for ranks in (1, 3))
+    assert one == three
+    # Acceptance row 16 of the Local GD specification.
+    assert re.findall(r"loss (\S+)", one) == ["0.007038", "0.002173", "0.0006217", "0.0001712"]
 
 
 def test_links_of_the_readme_lead_to_files():
