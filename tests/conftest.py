@@ -47,7 +47,9 @@ def mpi_run():
         command = [str(mpiexec), "-n", str(ranks), sys.executable, str(script), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
         if check and done.returncode != 0:
-            raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+            raise AssertionError(
+                f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     return run
