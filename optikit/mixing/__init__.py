@@ -10,6 +10,14 @@ from optikit.mixing.finite_time import (
 )
 from optikit.mixing.matrix import KINDS, MixingMatrix
 from optikit.mixing.periodic import connected_windows, cyclic, ring_and_star, rotating_star
+from optikit.mixing.perron import (
+    PerronMetrics,
+    matrix_power,
+    perron_metrics,
+    perron_vector,
+    return_ratio,
+)
+from optikit.mixing.pull_push import PullPush
 from optikit.mixing.random_sequences import ErdosRenyiSequence, LinkFailures, RandomMatchings
 from optikit.mixing.sequences import Cyclic, Static, TopologySequence
 from optikit.mixing.weights import (
@@ -30,6 +38,8 @@ __all__ = [
     "ErdosRenyiSequence",
     "LinkFailures",
     "MixingMatrix",
+    "PerronMetrics",
+    "PullPush",
     "RandomMatchings",
     "Static",
     "TopologySequence",
@@ -44,11 +54,15 @@ __all__ = [
     "k_peer_exponential",
     "laplacian_gossip",
     "laplacian_mixing",
+    "matrix_power",
     "max_degree",
     "metropolis",
     "null_cascade",
     "one_peer_exponential",
     "one_peer_hypercube",
+    "perron_metrics",
+    "perron_vector",
+    "return_ratio",
     "ring_and_star",
     "rotating_star",
     "row_stochastic",
