@@ -101,12 +101,12 @@ class IterativeSolver(ABC):
         """
         x = self.iterate(state)
         if not self.stacked:
-            return {"objective": network.mean(objective.value(x)[:, None]).item()}
+            return {"objective": float(network.mean(objective.value(x)))}
         mean = network.mean(x)
         xp = array_namespace(x)
         scatter = network.sum(xp.sum((x - mean) ** 2))
         return {
-            "objective": network.mean(objective.value(mean)[:, None]).item(),
+            "objective": float(network.mean(objective.value(mean))),
             "consensus_error": math.sqrt(float(scatter) / network.n_agents),
         }
 
