@@ -27,7 +27,7 @@ from optikit.checkpoint import (
     write_checkpoint,
 )
 from optikit.result import STATUSES, History, Result
-from optikit.runtime.communicator import abort_on_error
+from optikit.runtime.communicator import abort_on_error, raised_on_every_rank
 
 RECORDS_PER_DECADE = 20
 
@@ -299,16 +299,18 @@ class Run:
     def _load(self) -> bool:
         network, path = self.network, self.checkpoint
         assert path is not None
-        found = network.communicator.bcast(path.exists() if network.is_root else None, root=0)
-        if not found:
+        found = network.communicator.bcast(_read(path) if network.is_root else None, root=0)
+        if found is None:
             return False
-        header, arrays = network.communicator.bcast(
-            read_checkpoint(path) if network.is_root else None, root=0
-        )
+        if isinstance(found, CheckpointError):
+            raise raised_on_every_rank(found)
+        header, arrays = found
         if header["identity"] != self.identity:
-            raise CheckpointError(
-                f"{path} belongs to another run: it was written by {header['solver']} on its data "
-                f"and network; this run is {self.solver.describe()}. Remove it or pass another checkpoint."
+            raise raised_on_every_rank(
+                CheckpointError(
+                    f"{path} belongs to another run: it was written by {header['solver']} on its data and "
+                    f"network; this run is {self.solver.describe()}. Remove it or pass another checkpoint."
+                )
             )
         prefix = "history."
         columns = {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
@@ -322,6 +324,16 @@ class Run:
         network.restore(header["network"])
         self.good = self.solver.snapshot(self.state)
         return True
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | CheckpointError | None:
+    """The checkpoint, why it cannot be read, or None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        return read_checkpoint(path)
+    except CheckpointError as error:
+        return CheckpointError(str(error))
 
 
 def _finite(metrics: dict[str, float], criterion: str | None) -> bool:

@@ -274,7 +274,8 @@ def abort_on_error(communicator: Any = None) -> Iterator[None]:
     """End all ranks when the body raises on one of them, with that error on stderr.
 
     Without it, the rank that raised leaves while the others wait for its next message for ever. On one
-    rank the exception passes through unchanged; ``SystemExit`` with a zero status always does.
+    rank the exception passes through unchanged; ``SystemExit`` with a zero status always does, and so do
+    errors that every rank raises alike (`raised_on_every_rank`): nobody is left waiting then.
 
     Parameters
     ----------
@@ -286,10 +287,16 @@ def abort_on_error(communicator: Any = None) -> Iterator[None]:
         yield
     except BaseException as error:
         harmless = isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code)
-        if comm.Get_size() == 1 or harmless:
+        if comm.Get_size() == 1 or harmless or getattr(error, "on_every_rank", False):
             raise
         _report_and_abort(comm, error)
         raise
+
+
+def raised_on_every_rank(error: Exception) -> Exception:
+    """Mark an error that all ranks raise alike, after the same messages, so that callers may catch it."""
+    error.on_every_rank = True  # type: ignore[attr-defined]
+    return error
 
 
 def _report_and_abort(comm: Any, error: BaseException) -> None:

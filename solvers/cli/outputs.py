@@ -100,7 +100,9 @@ def draw(result: Result, method: Method, optimum: float) -> Axes:
     shown = (rounds > 0) & (gap > 0)
     if method.rate is not None and shown.any() and ax.get_yscale() == ax.get_xscale() == "log":
         last = np.flatnonzero(shown)[-1]
+        limits = ax.get_ylim()
         add_slope(ax, method.rate, (rounds[last], gap[last]), label=f"slope {method.rate:g} (theory)")
+        ax.set_ylim(limits)  # the data decide what is seen, not the guide
     return ax
 
 

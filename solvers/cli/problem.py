@@ -88,7 +88,7 @@ def build_problem(
     from optikit.objectives import LinearModel
 
     table = tables.read_data(path, format=format, target=target)
-    loss_function = get_loss(loss)
+    loss_function = get_loss(loss.replace("-", "_"))
     if loss_function.targets == "binary":
         y = tables.code_labels(table.targets, positive)
     elif positive is not None:

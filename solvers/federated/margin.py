@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from optikit.arrays import to_numpy
+from optikit.runtime.communicator import raised_on_every_rank
 from optikit.validation import check_choice, check_real
 
 #: Largest number of rows that goes to non-negative least squares whole.
@@ -156,7 +157,10 @@ def pooled_margin(data: Any, network: Any, *, tol: float = 1e-10) -> Margin:
     scale = float(network.max(np.array([rows.scale])))
     first = int(counts[: network.rank].sum())
     gather = lambda x: _gather(network.communicator, x)  # noqa: E731
-    return _by_candidates(rows, int(counts.sum()), first, scale, tol, gather, None)
+    try:
+        return _by_candidates(rows, int(counts.sum()), first, scale, tol, gather, None)
+    except NotSeparableError as error:
+        raise raised_on_every_rank(error) from None
 
 
 class _Rows:

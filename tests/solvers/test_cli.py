@@ -337,7 +337,17 @@ def test_ranks_print_once_and_agree_with_one_process(separable, tmp_path, mpi_ru
 def test_bad_input_ends_all_ranks_with_one_line(tmp_path, mpi_run):
     program = tmp_path / "program.py"
     program.write_text("from solvers.__main__ import main\nmain()\n")
-    done = mpi_run(2, program, "local-gd", tmp_path / "nothing.csv", check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("does not exist") == 1
-    assert "Traceback" not in done.stderr
+    mixed = tmp_path / "mixed.svm"
+    mixed.write_text("1 1:1\n-1 1:1\n1 1:2\n-1 1:2\n")
+    broken = tmp_path / "run.ckpt"
+    broken.write_text("not a checkpoint")
+    for arguments, message in (
+        ([tmp_path / "nothing.csv"], "does not exist"),
+        ([mixed, "--agents", 2, "--switch", "loss"], "not linearly separable"),
+        ([mixed, "--agents", 2, "--checkpoint", broken, "--resume"], "not a readable optikit checkpoint"),
+    ):
+        done = mpi_run(2, program, "local-gd", *arguments, check=False)
+        assert done.returncode == 2
+        errors = [line for line in done.stderr.splitlines() if "warning" not in line]
+        assert len(errors) == 1, done.stderr
+        assert message in errors[0]
