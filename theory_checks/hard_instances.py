@@ -19,6 +19,7 @@ import numpy as np
 
 from optikit.arrays import array_namespace, resolve_namespace, to_numpy
 from optikit.mixing import Cyclic, laplacian_gossip, rotating_star
+from optikit.network import Network
 from optikit.objectives import Objective, OracleCalls
 from optikit.objectives.base import digest_arrays
 from optikit.validation import check_integer, check_real
@@ -123,10 +124,11 @@ class ChainInstance(_Instance):
         xp, stop = self.xp, first + 2 * ((self.dim - first) // 2)
         if stop <= first:
             return 0.0 * X[rows, 0]
-        difference = X[rows, first:stop:2] - X[rows, first + 1 : stop + 1 : 2]
+        odd, even = slice(first, stop, 2), slice(first + 1, stop, 2)
+        difference = X[rows, odd] - X[rows, even]
         signs = self.c * xp.sign(difference)
-        g[rows, first:stop:2] = signs
-        g[rows, first + 1 : stop + 1 : 2] = -signs
+        g[rows, odd] = signs
+        g[rows, even] = -signs
         return self.c * xp.sum(xp.abs(difference), axis=1)
 
     def _mean_value(self, x: np.ndarray) -> float:
@@ -251,4 +253,19 @@ def support(*arrays: Any) -> int:
     return last
 
 
-__all__ = ["ChainInstance", "MaxInstance", "support"]
+def first_round_within(
+    solver: Any, instance: _Instance, topology: Any, target: float, max_rounds: int
+) -> int | None:
+    """First round whose output's mean over agents has a gap of at most `target`; None if there is none."""
+    found: list[int] = []
+
+    def check(progress: Any) -> bool:
+        if progress.round and instance.gap(solver.iterate(progress.state).mean(0)) <= target:
+            found.append(progress.round)
+        return bool(found)
+
+    solver.solve(instance, Network(topology), max_rounds=max_rounds, callback=check, history_size=64)
+    return found[0] if found else None
+
+
+__all__ = ["ChainInstance", "MaxInstance", "first_round_within", "support"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import scipy.sparse as sp
 
@@ -47,15 +47,19 @@ class TopologySequence(ABC):
             product = (matrix.to_mixing() if self.kind == "gossip" else matrix).csr @ product
         return sp.csr_array(product)
 
-    def chi(self, length: int = 1, *, rounds: int | None = None) -> float:
+    def chi(
+        self, length: int = 1, *, rounds: int | None = None, starts: Iterable[int] | None = None
+    ) -> float:
         r"""Worst :math:`1/(1 - \|M - J\|_2^2)` over the windows M of `length` rounds.
 
-        Periodic sequences are searched over one period, others over the first `rounds` (default 100) rounds.
+        Periodic sequences are searched over one period, others over the first `rounds` (default 100) rounds;
+        `starts` names the rounds at which windows begin, where only some do.
         """
-        starts = self.period if self.period is not None else (rounds or 100)
+        if starts is None:
+            starts = range(self.period if self.period is not None else (rounds or 100))
         if length == 1:
-            return max(self.matrix(q).chi() for q in range(starts))
-        windows = (self.window(q, length) for q in range(starts))
+            return max(self.matrix(q).chi() for q in starts)
+        windows = (self.window(q, length) for q in starts)
         return max(MixingMatrix(window, "mixing", validate=False).chi() for window in windows)
 
     def is_b_connected(self, length: int, *, rounds: int | None = None) -> bool:

@@ -53,7 +53,9 @@ CHI_SAFETY = 1.01
 
 def gossip_chi(topology: Any, gossip_steps: int = 1) -> float:
     """chi of the operator that one iteration applies: the worst over the sequence's windows, times 1.01."""
-    chi = topology.chi(gossip_steps)
+    # Iteration k uses the rounds k B .. k B + B - 1: only windows that start there matter.
+    count = 100 if topology.period is None else math.lcm(topology.period, gossip_steps) // gossip_steps
+    chi = topology.chi(gossip_steps, starts=range(0, count * gossip_steps, gossip_steps))
     if math.isfinite(chi):
         return max(1.0, CHI_SAFETY * chi)
     starts = range(topology.period or 100)
@@ -313,7 +315,7 @@ class NonsmoothTimeVarying(IterativeSolver):
 
     def converged(self, metrics: dict[str, float], tol: float) -> bool:
         tight = self.consensus_tol is None or metrics["consensus_error"] <= self.consensus_tol
-        return tight and metrics["gap"] <= tol
+        return tight and metrics.get("gap", math.inf) <= tol
 
     def certificate(self, objective: Any, network: Any, state: NonsmoothState) -> Certificate | None:
         """Bounds on the optimal value: the affine minorant below, the value at the mean above."""
