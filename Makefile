@@ -47,7 +47,7 @@ docs: $(VENV)/.installed-docs
 	@echo "documentation: $(CURDIR)/docs/_build/html/index.html"
 
 bench: $(VENV)/.installed
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 clean:
 	rm -rf build dist reports docs/_build docs/gallery docs/api/generated docs/sg_execution_times.rst
