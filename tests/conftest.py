@@ -37,7 +37,7 @@ def xp(request):
 
 @pytest.fixture
 def mpi_run():
-    """Run a Python script on several MPI ranks: ``mpi_run(ranks, script, *arguments)`` -> CompletedProcess."""
+    """Run a script on several MPI ranks: ``mpi_run(ranks, script, *arguments)`` -> CompletedProcess."""
     mpiexec = Path(sysconfig.get_path("scripts")) / "mpiexec"
     if not mpiexec.exists():
         pytest.skip("no mpiexec in this environment (install the extra optikit[mpi])")
