@@ -199,6 +199,14 @@ def test_the_certificate_brackets_the_margin_and_the_optimum():
     assert (result.certificate.lower_bound, result.certificate.gap) == (0.0, result.objective)
 
 
+def test_recorded_margins_are_lower_bounds_that_end_up_positive():
+    result = LocalGD(4.0, 8, record_margin=True).solve(logistic(ragged([3, 5], 4)), max_rounds=300)
+    margins = result.history["normalized_margin"]
+    assert margins[0] == 0.0  # w_0 = 0 proves nothing
+    assert 0.0 < margins[-1] == result.certificate.details["normalized_margin"]
+    assert np.all(margins <= result.certificate.details["gamma"] * (1 + 1e-12))
+
+
 def test_the_logarithm_of_the_loss_survives_its_underflow():
     data = two_point(0.6, 1.0)
     result = LocalGD(1e5, 1).solve(logistic(data), max_rounds=3)
