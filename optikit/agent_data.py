@@ -15,7 +15,7 @@ from optikit.arrays import array_namespace, as_float_array, from_numpy, is_numpy
 from optikit.validation import check_finite
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AgentData:
     """Rows of all agents held here, concatenated: agent k owns ``offsets[k]:offsets[k+1]``.
 
@@ -99,6 +99,11 @@ class AgentData:
                     f"{name} must be finite, got NaN or infinity in row {row - int(self.offsets[k])} "
                     f"of agent {self.agents[k]}."  # type: ignore[index]
                 ) from None
+
+    def __repr__(self) -> str:
+        kind = "CSR" if self.is_sparse else "dense"
+        some = "" if self.n_local == self.n_agents else f"{self.n_local} of "
+        return f"AgentData({some}{self.n_agents} agents, {self.n_samples} samples, {self.dim} {kind} features)"
 
     @property
     def n_local(self) -> int:

@@ -243,7 +243,7 @@ class TwoStageLocalGD(LocalMethod):
         horizon = _HORIZON.get()
         if self.needs_margin and horizon is not None and (setup.predicted_switch or 0) > horizon:
             warnings.warn(
-                f"the small-step stage is predicted to last {setup.predicted_switch} rounds, the run has "
+                f"the small-step stage is predicted to last {setup.predicted_switch:.4g} rounds, the run has "
                 f"{horizon}: the large step will not come into use. switch='practical' waits about a hundred "
                 "times less, without a theorem.",
                 UserWarning,
