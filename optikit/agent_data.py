@@ -103,7 +103,8 @@ class AgentData:
     def __repr__(self) -> str:
         kind = "CSR" if self.is_sparse else "dense"
         some = "" if self.n_local == self.n_agents else f"{self.n_local} of "
-        return f"AgentData({some}{self.n_agents} agents, {self.n_samples} samples, {self.dim} {kind} features)"
+        size = f"{self.n_samples} samples, {self.dim} {kind} features"
+        return f"AgentData({some}{self.n_agents} agents, {size})"
 
     @property
     def n_local(self) -> int:
