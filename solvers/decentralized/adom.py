@@ -37,7 +37,7 @@ from optikit.random import AgentStreams
 from optikit.solver import IterativeSolver, per_agent, replicated
 from optikit.validation import check_integer, check_real
 from solvers.decentralized.composite import composite_metrics
-from solvers.decentralized.nonsmooth import gossip_chi
+from solvers.decentralized.nonsmooth_rules import gossip_chi
 
 
 @dataclass(frozen=True)

@@ -43,98 +43,29 @@ from optikit.arrays import array_namespace
 from optikit.gossip import window_gossip
 from optikit.result import Certificate
 from optikit.solver import IterativeSolver, per_agent, replicated
-from optikit.validation import check_choice, check_integer, check_real
+from optikit.validation import check_integer, check_real
 from solvers.decentralized._kernels_nonsmooth import inner_step_for
 from solvers.decentralized.composite import composite_metrics
+from solvers.decentralized.nonsmooth_rules import (
+    Schedule,
+    auto_params,
+    connected_steps,
+    convex_mode,
+    gossip_chi,
+    schedule,
+)
 
-#: chi comes from a finite set of rounds and from floating-point spectra; a chi too small diverges late.
-CHI_SAFETY = 1.01
-
-
-def gossip_chi(topology: Any, gossip_steps: int = 1) -> float:
-    """chi of the operator that one iteration applies: the worst over the sequence's windows, times 1.01."""
-    # Iteration k uses the rounds k B .. k B + B - 1: only windows that start there matter.
-    count = 100 if topology.period is None else math.lcm(topology.period, gossip_steps) // gossip_steps
-    chi = topology.chi(gossip_steps, starts=range(0, count * gossip_steps, gossip_steps))
-    if math.isfinite(chi):
-        return max(1.0, CHI_SAFETY * chi)
-    starts = range(topology.period or 100)
-    broken = [q for q in starts if not math.isfinite(topology.matrix(q).chi())]
-    raise ValueError(
-        f"the network must be connected in every window of gossip_steps={gossip_steps} round(s), got "
-        f"disconnected rounds {broken[:10]}; use gossip_steps=B with B the length of a connected window."
-    )
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Step sizes of the main method for given r, chi and T."""
-
-    r_x: float
-    r_yz: float
-    primal: float  # e, the factor of r_x A in 1/eta
-    tau_y: float
-    tau_z: float
-    gamma: float
-
-
-def schedule(
-    r: float, chi: float, inner_steps: int, r_x: float | None = None, theta_z_scale: float = 1.0
-) -> Schedule:
-    r"""Constants of the main method.
-
-    .. math::
-
-        c_T = \frac{(T+1)(T+2)}{T(T+3)}, \quad e = \frac{2/c_T - 1}{3}, \quad
-        \tau_y = \min(e r_x/2, r_{yz}/8), \quad \tau_z = \frac{r_{yz}}{20 \chi^2}, \quad \gamma = r_{yz}/2 .
-    """
-    T = inner_steps
-    r_x = r / 2 if r_x is None else r_x
-    r_yz = r - r_x
-    c_T = (T + 1) * (T + 2) / (T * (T + 3))
-    e = (2 / c_T - 1) / 3
-    return Schedule(r_x, r_yz, e, min(e * r_x / 2, r_yz / 8), theta_z_scale * r_yz / (20 * chi**2), r_yz / 2)
-
-
-def auto_params(chi: float, M: float, r: float, eps: float, preset: str = "theory") -> tuple[int | None, int]:
-    r"""Iterations K and inner steps T for a target ``p(x) - p* <= eps``, r > 0.
-
-    "theory": :math:`K = \lceil 15.6 \chi M / \sqrt{r\epsilon} \rceil`,
-    :math:`T = \max(3, \lceil 960 M^2 / (r \epsilon (K+1)) \rceil - 3)`, guaranteed and about ten times
-    more than needed. "practical": K is None (run until the certificate meets eps) and
-    :math:`T = \max(3, \lceil 6M / (\chi \sqrt{r\epsilon}) \rceil)`.
-    """
-    chi = check_real(chi, "chi", minimum=1.0)
-    M = check_real(M, "M", minimum=0.0, open_low=True)
-    r = check_real(r, "r", minimum=0.0, open_low=True)
-    eps = check_real(eps, "eps", minimum=0.0, open_low=True)
-    check_choice(preset, "preset", ("theory", "practical"))
-    root = math.sqrt(r * eps)
-    if preset == "practical":
-        return None, max(3, math.ceil(6 * M / (chi * root)))
-    K = math.ceil(15.6 * chi * M / root)
-    return K, max(3, math.ceil(960 * M**2 / (r * eps * (K + 1))) - 3)
-
-
-def convex_mode(eps: float, R: float, M: float) -> float:
-    """The r for merely convex problems: ``eps / R^2``; aim the run at eps/2, then ``f(x) - f* <= eps``.
-
-    Parameters
-    ----------
-    eps : float
-        Target on ``f(x) - f*``, > 0.
-    R : float
-        Bound on the norm of a minimiser, > 0.
-    M : float
-        Lipschitz constant, > 0; r below ``1e-12 M / R`` is refused, since 1/r amplifies rounding.
-    """
-    eps = check_real(eps, "eps", minimum=0.0, open_low=True)
-    R = check_real(R, "R", minimum=0.0, open_low=True)
-    M = check_real(M, "M", minimum=0.0, open_low=True)
-    r = eps / R**2
-    if r < 1e-12 * M / R:
-        raise ValueError(f"eps must be at least 1e-12 M R = {1e-12 * M * R:g}, got {eps!r}.")
-    return r
+__all__ = [
+    "NonsmoothState",
+    "NonsmoothTimeVarying",
+    "Plan",
+    "Schedule",
+    "auto_params",
+    "convex_mode",
+    "for_accuracy",
+    "gossip_chi",
+    "schedule",
+]
 
 
 @dataclass(frozen=True)
@@ -328,3 +259,73 @@ class NonsmoothTimeVarying(IterativeSolver):
             upper_bound=last["objective"],
             details={"consensus_error": last["consensus_error"], "chi": self.chi},
         )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method ready for an accuracy: the solver, the tolerance of its certificate, and its round limit.
+
+    Attributes
+    ----------
+    solver : NonsmoothTimeVarying
+    tol : float
+        For ``solve(tol=...)``: eps, or eps / 2 in convex mode.
+    max_rounds : int or None
+        Rounds after which theory guarantees the accuracy; None for the practical preset.
+    """
+
+    solver: NonsmoothTimeVarying
+    tol: float
+    max_rounds: int | None
+
+
+def for_accuracy(
+    objective: Any,
+    network: Any,
+    eps: float,
+    *,
+    r: float = 0.0,
+    R: float | None = None,
+    M: float | None = None,
+    gossip_steps: int | None = None,
+    preset: str = "practical",
+    **options: Any,
+) -> Plan:
+    """Parameters that bring ``p(x) - p*`` below `eps` (collective: every rank calls it).
+
+    Parameters
+    ----------
+    objective, network : Objective, Network
+    eps : float
+        Target, > 0.
+    r : float, default 0
+        Weight of ``(r/2)||x||^2`` in the problem; 0 is convex mode and needs `R`.
+    R : float, optional
+        Bound on the norm of a minimiser, for convex mode.
+    M : float, optional
+        Largest Lipschitz constant of an f_i; by default that of the objective.
+    gossip_steps : int, optional
+        Rounds per iteration; by default 1, or the period where single rounds are not connected.
+    preset : {"practical", "theory"}
+        See `auto_params`.
+    **options
+        Further parameters of `NonsmoothTimeVarying`.
+    """
+    eps = check_real(eps, "eps", minimum=0.0, open_low=True)
+    if M is None:
+        M = float(network.max(network.objective_for(objective).lipschitz))
+        if not math.isfinite(M):
+            raise ValueError(
+                "the objective has no Lipschitz constant: pass M, a bound on the region visited."
+            )
+    tol = eps
+    if check_real(r, "r", minimum=0.0) == 0.0:
+        if R is None:
+            raise ValueError("R, a bound on the norm of a minimiser, is needed when r = 0; got R=None.")
+        r, tol = convex_mode(eps, R, M), eps / 2
+    steps = connected_steps(network.topology) if gossip_steps is None else gossip_steps
+    chi = gossip_chi(network.topology, steps)
+    K, T = auto_params(chi, M, r, tol, preset)
+    options.setdefault("inner_steps", T)
+    solver = NonsmoothTimeVarying(r=r, chi=chi, gossip_steps=steps, **options)
+    return Plan(solver, tol, None if K is None else K * steps)

@@ -24,7 +24,7 @@ from optikit.arrays import array_namespace
 from optikit.solver import IterativeSolver, per_agent, replicated
 from optikit.validation import check_real
 from solvers.decentralized.composite import composite_metrics
-from solvers.decentralized.nonsmooth import gossip_chi
+from solvers.decentralized.nonsmooth_rules import gossip_chi
 
 
 @dataclass(frozen=True)
