@@ -34,9 +34,8 @@ class TrackingMethod(IterativeSolver):
 
     def _gradient(self, objective: Any, x: Any, iteration: int, batches: int = 1) -> Any:
         """Exact gradients, or `batches` mini-batches drawn at one point as one batch of their total size."""
-        if self.batch_size is None:
-            return objective.gradient(x)
-        return objective.stochastic_gradient(x, batches * self.batch_size, _streams(self.seed), iteration)
+        size = None if self.batch_size is None else batches * self.batch_size
+        return sampled_gradient(objective, x, size, self.seed, iteration)
 
     def estimate(self, network: Any, state: Any) -> float | None:
         """Norm of the tracked gradient of the mean objective; None for a method without a tracker."""
@@ -50,6 +49,13 @@ class TrackingMethod(IterativeSolver):
 
     def converged(self, metrics: dict[str, float], tol: float) -> bool:
         return metrics.get("stationarity", math.nan) <= tol and metrics["consensus_error"] <= tol
+
+
+def sampled_gradient(objective: Any, x: Any, batch_size: int | None, seed: int, iteration: int) -> Any:
+    """Gradients of all agents here: exact ones, or from `batch_size` samples each."""
+    if batch_size is None:
+        return objective.gradient(x)
+    return objective.stochastic_gradient(x, batch_size, _streams(seed), iteration)
 
 
 @lru_cache(maxsize=8)
