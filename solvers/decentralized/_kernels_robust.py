@@ -58,12 +58,16 @@ def trimmed_sums(own, rows, indptr, cols, weights, b, out):
             place = 0
             for e in range(indptr[i], indptr[i + 1]):
                 if weights[e] > 0:
-                    values[place] = own[i, k] - rows[cols[e], k]
-                    heard[place] = weights[e]
+                    value = own[i, k] - rows[cols[e], k]
+                    # Insertion: neighbourhoods are small, and an argsort per coordinate would allocate.
+                    spot = place
+                    while spot > 0 and values[spot - 1] > value:
+                        values[spot], heard[spot] = values[spot - 1], heard[spot - 1]
+                        spot -= 1
+                    values[spot], heard[spot] = value, weights[e]
                     place += 1
-            order = np.argsort(values, kind="mergesort")
             reached, kept = 0.0, 0.0
-            for place in order:
+            for place in range(count):
                 below = max(reached, b[i])
                 reached += heard[place]
                 share = min(reached, total - b[i]) - below
