@@ -34,6 +34,13 @@ class Method:
         Defaults of common options that suit this method, e.g. ``{"max_rounds": 2000}``.
     rate : float or None
         Exponent of the objective gap in the number of rounds that theory promises; a guide in pictures.
+    links : str
+        What a method on a graph asks of its network, a kind of `solvers.cli.topology.parse_topology`.
+    ridge : str or None
+        The hyper-parameter that is the ridge weight, where the method treats it apart from the losses; on
+        the command line it is ``--l2`` like everywhere else.
+    setup : str or None
+        ``"module:name"`` of the `solvers.cli.setups.Setup` that completes hyper-parameters from the data.
     """
 
     name: str
@@ -44,11 +51,22 @@ class Method:
     hidden: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     rate: float | None = None
+    links: str = "mixing"
+    ridge: str | None = None
+    setup: str | None = None
 
     def load(self) -> Any:
         """The solver class."""
-        module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
+        return _named(self.target)
+
+    def load_setup(self) -> Any:
+        """The `Setup`, or None."""
+        return None if self.setup is None else _named(self.setup)
+
+
+def _named(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 METHODS = {
@@ -84,6 +102,106 @@ METHODS = {
             "dgd",
             "solvers.decentralized.gradient_descent:DecentralizedGradientDescent",
             "Decentralised gradient descent on a graph of peers, constant step size",
+        ),
+        Method(
+            "nonsmooth",
+            "solvers.decentralized.nonsmooth:NonsmoothTimeVarying",
+            "Optimal method for non-smooth losses over changing graphs, with a certified gap",
+            loss="hinge",
+            defaults={"gossip_steps": None, "inner_steps": None},
+            options={"l2": 0.01, "max_rounds": 20_000, "record_every": "10"},
+            rate=-2.0,
+            links="gossip",
+            ridge="r",
+            setup="solvers.cli.setups:NONSMOOTH",
+        ),
+        Method(
+            "dsm",
+            "solvers.decentralized.subgradient:DecentralizedSubgradient",
+            "Distributed subgradient method on a graph of peers",
+            loss="hinge",
+            ridge="r",
+        ),
+        Method(
+            "subgradient-push",
+            "solvers.decentralized.subgradient:SubgradientPush",
+            "Subgradient-push on a directed graph of peers",
+            loss="hinge",
+            links="col",
+            ridge="r",
+        ),
+        Method(
+            "subgradient",
+            "solvers.decentralized.subgradient:CentralizedSubgradient",
+            "Subgradient method of a server, the reference without a graph",
+            loss="hinge",
+            ridge="r",
+        ),
+        Method(
+            "sliding",
+            "solvers.decentralized.sliding:CommunicationSliding",
+            "Communication sliding for non-smooth losses on a static graph",
+            loss="hinge",
+            options={"l2": 0.01},
+            links="static",
+            ridge="r",
+        ),
+        Method(
+            "gradient-tracking",
+            "solvers.decentralized.gradient_tracking:GradientTracking",
+            "Gradient tracking (DIGing) on a graph of peers: exact with a constant step",
+            ridge="r",
+        ),
+        Method(
+            "adom",
+            "solvers.decentralized.adom:ADOMPlus",
+            "ADOM+, optimal for smooth strongly convex losses over changing graphs",
+            defaults={"smoothness": None, "strong_convexity": None},
+            options={"l2": 0.01},
+            links="gossip",
+            ridge="r",
+            setup="solvers.cli.setups:ADOM",
+        ),
+        Method(
+            "zo-sadom",
+            "solvers.decentralized.adom:ZOSADOM",
+            "ADOM+ driven by function values only, for non-smooth losses",
+            loss="hinge",
+            defaults={"lipschitz": None},
+            options={"l2": 0.01},
+            links="gossip",
+            ridge="r",
+            setup="solvers.cli.setups:ZOSADOM",
+        ),
+        Method(
+            "push-diging",
+            "solvers.decentralized.push_diging:PushDIGing",
+            "Push-DIGing: gradient tracking on a directed graph, column-stochastic weights",
+            links="col",
+        ),
+        Method(
+            "push-pull",
+            "solvers.decentralized.push_pull:PushPull",
+            "Push-Pull (AB): gradient tracking on a directed graph, row and column weights in turn",
+            links="pull-push",
+        ),
+        Method(
+            "pull-diag-gt",
+            "solvers.decentralized.pull_diag:PullDiagGT",
+            "Pull-Diag-GT: gradient tracking on a directed graph, row-stochastic weights only",
+            links="row",
+        ),
+        Method(
+            "mg-pull-diag-gt",
+            "solvers.decentralized.pull_diag:MGPullDiagGT",
+            "MG-Pull-Diag-GT: the same with several gossip rounds per step",
+            links="row",
+        ),
+        Method(
+            "robust-learning",
+            "solvers.decentralized.robust:RobustLearning",
+            "Learning with robust gossip on a static graph, some neighbours Byzantine",
+            links="static",
         ),
     )
 }

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from solvers.cli.parameters import parameter_options
+from solvers.cli.topology import GRAPHS, SEQUENCES, WEIGHTS
 from solvers.registry import METHODS, Method
 
 PROGRAM = "optikit-solve"
@@ -43,7 +44,7 @@ def group() -> None:
     """Run a distributed-optimisation METHOD on a data FILE (svmlight, csv, tsv or npz)."""
 
 
-def _common_options(method: Method) -> list[click.Parameter]:
+def _common_options(method: Method, on_graph: bool) -> list[click.Parameter]:
     def option(*names: str, **settings: Any) -> click.Option:
         key = names[-1].removeprefix("--").replace("-", "_")
         if key in method.options:
@@ -68,10 +69,16 @@ def _common_options(method: Method) -> list[click.Parameter]:
         option("--format", type=click.Choice(["svmlight", "csv", "tsv", "npz"]), help="Format of FILE."),
         option("--standardize", is_flag=True, help="Shift and scale the features first."),
         option("--bias/--no-bias", default=True, help="Append a constant feature (an intercept)."),
-        option("--loss", default=method.loss, help="Loss of the linear model."),
+        option("--loss", default=method.loss, help="Loss of the linear model: logistic, least-squares, "
+               "hinge, squared-hinge, absolute, quantile[:LEVEL], huber[:DELTA] or poisson."),
         option("--l2", type=float, default=0.0, help="Weight of the ridge penalty."),
-        option("--graph", metavar="NAME|FILE", help="Links of a decentralised method: ring, path, complete, "
-               "star, grid[:AxB], torus, hypercube, exponential, erdos-renyi[:P], or an edge-list file."),
+        option("--graph", metavar="NAME|FILE", help="Links of a decentralised method. Static: "
+               f"{', '.join(GRAPHS)}, or an edge-list file. Changing every round: {', '.join(SEQUENCES)}."),
+        *([
+            option("--link-weights", type=click.Choice(WEIGHTS), default="auto",
+                   help="Rule for the weights of the links; auto suits the method."),
+            option("--directed", is_flag=True, help="The links of the edge-list file are one-way."),
+        ] if on_graph else []),
         option("--namespace", default="numpy", help="Array library: numpy, cupy (GPU), torch."),
         option("--max-rounds", type=int, default=1000, help="Communication rounds."),
         option("--tol", type=float, help="Stop when the method's criterion is at most this."),
@@ -93,23 +100,36 @@ def _common_options(method: Method) -> list[click.Parameter]:
 
 def method_command(method: Method) -> click.Command:
     """The subcommand of one method: its own parameters first, then the common ones."""
-    cls = method.load()
-    own = parameter_options(cls, method.defaults, method.hidden)
+    cls, setup = method.load(), method.load_setup()
+    # The ridge weight is --l2, one seed serves split and method.
+    hidden = method.hidden + ((method.ridge,) if method.ridge else ())
+    own = parameter_options(cls, method.defaults, hidden)
     taken = {option.name for option in own}
-    common = [option for option in _common_options(method) if option.name not in taken - {"seed"}]
-    own = [option for option in own if option.name != "seed"]  # one seed for split and method
+    extra = [] if setup is None else setup.options()
+    common = [
+        option
+        for option in _common_options(method, cls.needs_topology)
+        if option.name not in taken - {"seed"}
+    ]
+    own = [option for option in own if option.name != "seed"]
     has_seed = "seed" in taken
 
     def callback(**values: Any) -> int:
         parameters = {option.name: values.pop(option.name) for option in own if option.name}
         if has_seed:
             parameters["seed"] = values["seed"]
+        if method.ridge:
+            parameters[method.ridge] = values["l2"]
+        settings = {option.name: values.pop(option.name) for option in extra if option.name}
         from solvers.cli.run import solve_file
 
-        return solve_file(method, cls, parameters, **values)
+        return solve_file(method, cls, parameters, settings, **values)
 
     return click.Command(
-        method.name, callback=callback, params=[*common[:1], *own, *common[1:]], help=_help_of(method, cls)
+        method.name,
+        callback=callback,
+        params=[*common[:1], *extra, *own, *common[1:]],
+        help=_help_of(method, cls),
     )
 
 

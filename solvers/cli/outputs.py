@@ -31,6 +31,7 @@ def summary(result: Result, problem: Problem, parameters: dict[str, Any]) -> dic
             "kind": own.kind,
             "lower_bound": own.lower_bound,
             "upper_bound": own.upper_bound,
+            "gap": own.gap,
             **own.details,
         }
     return _plain(
@@ -91,12 +92,18 @@ def write_history(path: Path, result: Result) -> None:
 
 
 def draw(result: Result, method: Method, optimum: float) -> Axes:
-    """The rate picture: objective gap against rounds, with the rate that theory promises as a guide."""
+    """The rate picture: objective gap against rounds, with the rate that theory promises as a guide.
+
+    Where the method certifies its gap, that is drawn unless the optimum is known.
+    """
     from optikit.plotting import add_slope, plot_history
 
-    ax = plot_history(result, optimum=optimum)
+    y = "gap" if not optimum and "gap" in result.history else "objective"
+    ax = plot_history(result, y=y, optimum=optimum)
+    if y == "gap":
+        ax.set_ylabel("certified optimality gap")
     ax.set_title(result.solver.name)
-    rounds, gap = result.history["round"], result.history["objective"] - optimum
+    rounds, gap = result.history["round"], result.history[y] - optimum
     shown = (rounds > 0) & (gap > 0)
     if method.rate is not None and shown.any() and ax.get_yscale() == ax.get_xscale() == "log":
         last = np.flatnonzero(shown)[-1]

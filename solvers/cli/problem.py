@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optikit.validation import check_integer, check_real
+from optikit.validation import check_integer
+from solvers.cli.topology import parse_topology
 
 if TYPE_CHECKING:
-    from optikit.graphs import Graph
+    from optikit.losses import Loss
     from optikit.network import Network
 
-GRAPHS = ("ring", "path", "complete", "star", "grid", "torus", "hypercube", "exponential", "erdos-renyi")
 #: Sparse files with more stored entries than this share are solved as dense ones, which is faster.
 DENSE_ABOVE = 0.25
 
@@ -71,10 +69,17 @@ def build_problem(
     loss: str = "logistic",
     l2: float = 0.0,
     graph: str | None = None,
+    kind: str = "mixing",
+    link_weights: str = "auto",
+    directed: bool = False,
+    ridge_in_method: bool = False,
     namespace: str = "numpy",
     communicator: Any = None,
 ) -> Problem:
     """Read the file, prepare and deal the rows, make the objective and the network.
+
+    `kind`, `link_weights` and `directed` are those of `parse_topology`. With `ridge_in_method` the ridge term
+    is left to the method, which treats it apart from the losses.
 
     Raises
     ------
@@ -83,12 +88,11 @@ def build_problem(
     """
     from optikit import data as tables
     from optikit.arrays import is_numpy, resolve_namespace
-    from optikit.losses import get_loss
     from optikit.network import Network
     from optikit.objectives import LinearModel
 
     table = tables.read_data(path, format=format, target=target)
-    loss_function = get_loss(loss.replace("-", "_"))
+    loss_function = parse_loss(loss)
     if loss_function.targets == "binary":
         y = tables.code_labels(table.targets, positive)
     elif positive is not None:
@@ -115,7 +119,9 @@ def build_problem(
         extra["alpha"] = alpha
     dealt = tables.split(X, y, n_agents, split, seed=seed, **extra)
     network = Network(
-        None if graph is None else parse_graph(graph, n_agents, seed),
+        None
+        if graph is None
+        else parse_topology(graph, n_agents, seed, kind=kind, weights=link_weights, directed=directed),
         n_agents=n_agents,
         communicator=communicator,
         xp=xp,
@@ -134,57 +140,27 @@ def build_problem(
         "loss": loss + (f", l2 {l2:g}" if l2 else ""),
     }
     if graph is not None:
-        description["graph"] = graph
+        description["graph"] = graph + (f", {link_weights} weights" if link_weights != "auto" else "")
     if loss_function.targets == "binary":
         description["positive class"] = f"{positive if positive is not None else 'the larger label'}, "
         description["positive class"] += f"{np.mean(y > 0):.1%} of the samples"
-    model = LinearModel(own, loss_function, l2=l2)
+    model = LinearModel(own, loss_function, l2=0.0 if ridge_in_method else l2)
     return Problem(model, network, table.feature_names, mean, scale, constant, description)
 
 
-def parse_graph(text: str, n: int, seed: int) -> Graph:
-    """A graph by its name (``ring``, ``grid:4x5``, ``erdos-renyi:0.3``) or from an edge-list file."""
-    from optikit import graphs
+def parse_loss(text: str) -> Loss:
+    """A loss by its name, with its parameter if it has one: ``hinge``, ``quantile:0.9``, ``huber:2``."""
+    from optikit.losses import get_loss
 
     name, _, detail = text.partition(":")
-    simple: dict[str, Callable[[int], Graph]] = {
-        "ring": graphs.ring,
-        "path": graphs.path,
-        "complete": graphs.complete,
-        "star": graphs.star,
-        "exponential": graphs.static_exponential,
-    }
-    if name in simple and not detail:
-        return simple[name](n)
-    if name in ("grid", "torus"):
-        a, b = _sides(detail, n)
-        return graphs.grid(a, b) if name == "grid" else graphs.torus(a, b)
-    if name == "hypercube" and not detail:
-        if n & (n - 1):
-            raise ValueError(f"--graph hypercube needs a power of two of agents, got {n}.")
-        return graphs.hypercube(n.bit_length() - 1)
-    if name == "erdos-renyi":
-        # Twice the connectivity threshold: connected with high probability.
-        default = min(1.0, 2.0 * math.log(max(n, 2)) / n)
-        return graphs.erdos_renyi(n, _probability(detail) if detail else default, seed)
-    if Path(text).is_file():
-        return graphs.read_edge_list(text, n)
-    raise ValueError(f"--graph must be one of {', '.join(GRAPHS)} or an edge-list file, got {text!r}.")
-
-
-def _sides(detail: str, n: int) -> tuple[int, int]:
+    loss = get_loss(name.replace("-", "_"))
     if not detail:
-        a = next(k for k in range(math.isqrt(n), 0, -1) if n % k == 0)
-        return a, n // a
-    sides = detail.split("x")
-    if len(sides) != 2 or not all(side.isdecimal() for side in sides) or math.prod(map(int, sides)) != n:
-        raise ValueError(f"a grid of {n} agents is written grid:AxB with A*B = {n}, got {detail!r}.")
-    return int(sides[0]), int(sides[1])
-
-
-def _probability(detail: str) -> float:
+        return loss
+    parameters = [item.name for item in fields(loss)]  # type: ignore[arg-type]
+    if not parameters:
+        raise ValueError(f"the {name} loss takes no parameter, got {text!r}.")
     try:
         value = float(detail)
     except ValueError:
-        raise ValueError(f"erdos-renyi:P needs a probability P, got {detail!r}.") from None
-    return check_real(value, "P of erdos-renyi:P", minimum=0.0, maximum=1.0)
+        raise ValueError(f"{name}:NUMBER needs a number, got {detail!r}.") from None
+    return type(loss)(**{parameters[0]: value})

@@ -17,8 +17,9 @@ BAD_INPUT = (ValueError, TypeError, OSError)
 
 def solve_file(
     method: Method,
-    cls: type,
+    cls: Any,
     parameters: dict[str, Any],
+    settings: dict[str, Any],
     *,
     file: Path,
     as_json: bool,
@@ -38,19 +39,25 @@ def solve_file(
     report: Path | None,
     **options: Any,
 ) -> int:
-    """Run `method` on `file`; returns the exit status (see `solvers.cli.command.run`)."""
+    """Run `method` on `file`; returns the exit status (see `solvers.cli.command.run`).
+
+    `parameters` are the method's own, `settings` those of its setup, which completes them from the data.
+    """
     communicator = default_communicator()
     root = communicator.Get_rank() == 0
     if not root:
         warnings.simplefilter("ignore")
     problem: Any = None
+    solver: Any = None
     error: Exception | None = None
     try:
         _check_outputs(out=out, history=history, plot=plot, report=report)
-        solver = cls(**parameters)
-        if solver.needs_topology and options["graph"] is None:
+        setup = method.load_setup()
+        if setup is None:
+            solver = cls(**parameters)
+        if cls.needs_topology and options["graph"] is None:
             raise ValueError(f"{method.name} exchanges with neighbours: name a graph, e.g. --graph ring.")
-        if not solver.needs_topology and options["graph"] is not None:
+        if not cls.needs_topology and options["graph"] is not None:
             raise ValueError(f"{method.name} talks to a server: it takes no --graph.")
     except BAD_INPUT as caught:
         error = caught
@@ -58,17 +65,20 @@ def solve_file(
     if _agreed_failure(communicator, error, traceback):
         return 2
     try:
-        problem = _build(file, options, communicator)
+        problem = _build(file, options | _links(method), communicator)
     except BAD_INPUT as caught:
         error = caught
     if _agreed_failure(communicator, error, traceback):
         return 2
+    limits = {"max_rounds": max_rounds, "tol": tol}
     try:
+        if setup is not None:
+            solver, changed = setup.build(cls, parameters, settings, problem)
+            limits |= changed
         result = solver.solve(
             problem.objective,
             problem.network,
-            max_rounds=max_rounds,
-            tol=tol,
+            **limits,
             max_seconds=max_seconds,
             record_every=_record_interval(record_every),
             checkpoint=checkpoint,
@@ -76,7 +86,7 @@ def solve_file(
             resume=resume,
             progress=not quiet and not as_json and sys.stderr.isatty(),
         )
-        optimum = _reference_value(problem) if reference else 0.0
+        optimum = _reference_value(problem, solver, method) if reference else 0.0
     except BAD_INPUT as caught:
         # Arguments are checked alike on every rank, before the ranks talk.
         if traceback:
@@ -85,6 +95,7 @@ def solve_file(
             fail(str(caught))
         return 2
     if root:
+        parameters = {name: getattr(solver, name) for name in parameters}
         _write(method, parameters, problem, result, optimum, as_json, quiet, out, history, plot, report)
     if result.status == "interrupted":
         return 130
@@ -95,6 +106,10 @@ def _build(file: Path, options: dict[str, Any], communicator: Any) -> Any:
     from solvers.cli.problem import build_problem
 
     return build_problem(file, communicator=communicator, **options)
+
+
+def _links(method: Method) -> dict[str, Any]:
+    return {"kind": method.links, "ridge_in_method": method.ridge is not None}
 
 
 def _agreed_failure(communicator: Any, error: Exception | None, traceback: bool) -> bool:
@@ -127,12 +142,13 @@ def _check_outputs(**paths: Path | None) -> None:
             )
 
 
-def _reference_value(problem: Any) -> float:
+def _reference_value(problem: Any, solver: Any, method: Method) -> float:
     from optikit.objectives import reference_optimum
 
     if problem.network.size > 1:
         raise ValueError("--reference solves on one process; run it without mpiexec.")
-    return float(reference_optimum(problem.objective).value)
+    ridge = getattr(solver, method.ridge) if method.ridge else 0.0
+    return float(reference_optimum(problem.objective, l2=ridge).value)
 
 
 def _write(

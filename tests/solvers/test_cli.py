@@ -13,7 +13,7 @@ import pytest
 
 from solvers.cli.command import run
 from solvers.cli.parameters import parameter_docs, parameter_options
-from solvers.cli.problem import parse_graph
+from solvers.cli.topology import parse_graph
 from solvers.registry import METHODS, get_method
 
 
