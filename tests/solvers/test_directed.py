@@ -244,6 +244,14 @@ def test_return_weights_are_the_diagonal_of_the_power_and_settle():
     np.testing.assert_allclose(1 / weights.inverse[:, 0], perron_vector(A), rtol=1e-10)
 
 
+def test_settled_weights_leave_no_error_of_their_own():
+    for seed in range(5):  # at a threshold of 1e-12 two of these end above 1e-13
+        objective = quadratics(8, seed=seed)
+        result = run(PullDiagGT(0.3), objective, row_stochastic(digraph(8, 0.3, seed)), 1000)
+        assert result.state.weights.rows is None
+        assert np.abs(result.iterate - optimum(objective)).max() <= 1e-14
+
+
 def test_settled_weights_are_no_longer_sent():
     A = row_stochastic(graphs.complete(4))  # D settles in the second round, seen twice by the fourth
     result = run(PullDiagGT(0.1), quadratics(4, d=3), A, 10)
