@@ -204,6 +204,27 @@ class LinearModel(Objective):
         )
         return batch.gradient(X)
 
+    @cached_property
+    def compiled_oracle(self) -> tuple[Any, ...] | None:
+        """The first arguments of `optikit._kernels_oracle.block_oracle`, up to the ridge; None off the host.
+
+        For methods that compile a loop of many oracle steps of their own; they also count its calls.
+        """
+        if self._features is None:
+            return None
+        from optikit._kernels_oracle import compiled_loss
+
+        found = compiled_loss(self.loss)
+        if found is None:
+            return None
+        features, none = self._features, np.zeros(0, dtype=self.dtype)
+        no_index = np.zeros(0, dtype=np.int32)
+        if self.data.is_sparse:
+            arrays = (np.zeros((0, 0), self.dtype), features.data, features.indices, features.indptr)
+        else:
+            arrays = (features, none, no_index, no_index)
+        return (self.data.is_sparse, *arrays, self.targets, *found, self.l2)
+
     # -- constants ----------------------------------------------------------------------------------------
 
     @cached_property

@@ -44,7 +44,6 @@ from optikit.gossip import window_gossip
 from optikit.result import Certificate
 from optikit.solver import IterativeSolver, per_agent, replicated
 from optikit.validation import check_integer, check_real
-from solvers.decentralized._kernels_nonsmooth import inner_step_for
 from solvers.decentralized.composite import composite_metrics
 from solvers.decentralized.nonsmooth_rules import (
     Schedule,
@@ -54,6 +53,7 @@ from solvers.decentralized.nonsmooth_rules import (
     gossip_chi,
     schedule,
 )
+from solvers.decentralized.sliding_procedure import Slid, sliding_procedure
 
 __all__ = [
     "NonsmoothState",
@@ -201,27 +201,16 @@ class NonsmoothTimeVarying(IterativeSolver):
             iteration=k + 1,
         )
 
-    def _inner_loop(
-        self, objective: Any, x: Any, y: Any, eta_inverse: float, r_x: float
-    ) -> tuple[Any, Any, Any, Any]:
-        """T subgradient steps from x; last point, weighted average, and averaged minorant if asked for."""
-        T, kappa = self.inner_steps, r_x + eta_inverse
-        pull = y + eta_inverse * x
-        update = inner_step_for(array_namespace(x))
-        xp = array_namespace(x)
-        U, S = x + 0.0, xp.zeros_like(x)
-        H, phi = xp.zeros_like(x), xp.zeros_like(x[:, 0])
-        for t in range(1, T + 1):
-            weight, b = t + 1.0, kappa * t / 2.0
-            if self.with_certificate:
-                f, h = objective.value_and_gradient(U)
-                phi += weight * (f - xp.sum(h * U, axis=1))
-                H += weight * h
-            else:
-                h = objective.gradient(U)
-            U, S = update(U, S, h, pull, b, 1.0 / (kappa + b), weight)
-        total = T * (T + 3) / 2.0
-        return U, S / total, H / total, phi / total
+    def _inner_loop(self, objective: Any, x: Any, y: Any, eta_inverse: float, r_x: float) -> Slid:
+        """T subgradient steps on f_i + (r_x/2)||.||^2 - <y, .> anchored at x with weight eta_inverse."""
+        return sliding_procedure(
+            objective,
+            x,
+            y + eta_inverse * x,
+            r_x + eta_inverse,
+            self.inner_steps,
+            minorant=self.with_certificate,
+        )
 
     def iterate(self, state: NonsmoothState) -> Any:
         return state.x_bar

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 from optikit.arrays import array_namespace
 from optikit.solver import IterativeSolver, cached, per_agent, replicated
 from optikit.validation import check_integer, check_real
-from solvers.decentralized._kernels_nonsmooth import inner_step_for
 from solvers.decentralized.composite import composite_metrics
+from solvers.decentralized.sliding_procedure import sliding_procedure
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,10 @@ class CommunicationSliding(IterativeSolver):
         x_tilde = a * (state.x_hat - state.x_previous) + state.x
         dual = state.dual + network.gossip(x_tilde) / tau
         w = network.gossip(dual)
-        x, x_hat = self._inner_loop(objective, state.x, w, eta)
+        slid = sliding_procedure(objective, state.x, eta * state.x - w, self.r + eta, self.inner_steps)
         weight = state.weight + k + 1
-        x_bar = state.x_bar + ((k + 1) / weight) * (x_hat - state.x_bar)
-        return SlidingState(x, x_hat, state.x, dual, x_bar, weight, k, state.norm)
-
-    def _inner_loop(self, objective: Any, x: Any, w: Any, eta: float) -> tuple[Any, Any]:
-        xp = array_namespace(x)
-        update, T, kappa = inner_step_for(xp), self.inner_steps, self.r + eta
-        pull, U, S = eta * x - w, x + 0.0, xp.zeros_like(x)
-        for t in range(1, T + 1):
-            b = kappa * t / 2.0
-            U, S = update(U, S, objective.gradient(U), pull, b, 1.0 / (kappa + b), t + 1.0)
-        return U, S / (T * (T + 3) / 2.0)
+        x_bar = state.x_bar + ((k + 1) / weight) * (slid.average - state.x_bar)
+        return SlidingState(slid.last, slid.average, state.x, dual, x_bar, weight, k, state.norm)
 
     def iterate(self, state: SlidingState) -> Any:
         return state.x_bar
