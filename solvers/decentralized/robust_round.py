@@ -34,6 +34,10 @@ from solvers.decentralized import attacks
 from solvers.decentralized.robust_rules import RULES, Links, check_bound, edge_sums, robust_sums
 
 
+#: Boundary cases count as beyond the boundary: the eigenvalues they rest on are rounded.
+ROUNDING = 1e-12
+
+
 @dataclass(frozen=True)
 class Breakdown:
     """What theory guarantees for a rule on an honest graph.
@@ -67,12 +71,12 @@ class Breakdown:
     @property
     def guaranteed(self) -> bool:
         """Whether consensus is reached under any attack."""
-        return self.delta < 1
+        return self.delta < 1 - ROUNDING
 
     @property
     def hopeless(self) -> bool:
         """Whether no rule whatever can stand this b in general: b >= mu_min / 2."""
-        return self.b >= self.mu_min / 2
+        return self.b >= self.mu_min / 2 * (1 - ROUNDING)
 
     @property
     def contraction(self) -> float:

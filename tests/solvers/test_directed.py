@@ -381,3 +381,26 @@ def test_underflowing_return_weights_end_the_run_with_a_reason():
     result = run(PullDiagGT(0.1), quadratics(4), from_matrix(A, "row"), 20)
     assert result.status == "diverged"
     assert "return weight" in result.message
+
+
+# -- information travels one hop a round --------------------------------------------------------------------
+
+
+def test_no_variable_outruns_its_messages():
+    # Only agent 0 has a gradient at zero; agents k hops away may not know it before round k.
+    n, d = 10, 2
+    b = np.zeros((n, d))
+    b[0] = 1.0
+    objective = Quadratic(np.tile(np.eye(d), (n, 1, 1)), b)
+    graph = directed_ring(n)  # agent i + 1 hears agent i
+    pull, push = row_stochastic(graph), col_stochastic(graph)
+    runs = [(PullDiagGT(0.1), pull), (MGPullDiagGT(0.1, rounds=2), pull), (PullDiagGD(0.1), pull)]
+    runs += [(FROST(0.1), pull), (PushDIGing(0.1), push), (PushPull(0.1), PullPush(graph))]
+    for solver, topology in runs:
+        network = Network(topology, communicator=SERIAL)
+        state = solver.init(objective, network, np.zeros((n, d)))
+        for _ in range(4):
+            state = solver.step(objective, network, state)
+            for variable in solver.exchanged(state):
+                informed = np.flatnonzero(np.any(variable != 0, axis=1))
+                assert informed.max(initial=0) <= network.round, solver.name

@@ -190,7 +190,8 @@ def test_breakdown_of_two_worlds():
     assert found.tolerated == pytest.approx(4.0)
     assert breakdown(two_worlds(), "gts", 1.0).tolerated == pytest.approx(2.0)
     assert not breakdown(two_worlds(), "cs+", 7.9).hopeless
-    assert breakdown(two_worlds(), "cs+", 8.01).hopeless
+    assert breakdown(two_worlds(), "cs+", 8.0).hopeless
+    assert not breakdown(two_worlds(), "cs+", 4.0).guaranteed  # delta = 1, whatever the eigenvalues round to
     assert not breakdown(two_worlds(), "ios", 1.0).guaranteed
     assert breakdown(two_worlds(), "ios", 0.0).guaranteed
 
@@ -249,6 +250,15 @@ def test_beyond_breakdown_nna_diverges_while_clipping_stays_bounded():
             assert error > 1e8
         else:
             assert error < 26 * start.shape[1]
+
+
+@pytest.mark.parametrize("rule", ["cs+", "clipped_gossip", "trimmed_mean", "average"])
+def test_no_rule_that_treats_directions_alike_stands_half_of_mu_min(rule):
+    # h = b = 8 = mu_min / 2: eight honest neighbours at +1 of the other world, eight liars at -1 imitating a
+    # third. The differences look the same when mirrored, so an odd, order-free rule must answer 0.
+    assert breakdown(two_worlds(), rule, 8.0).hopeless
+    z = np.concatenate([np.zeros(12), np.ones(8), -np.ones(8)])[:, None]
+    assert abs(robust_sum(z, 8.0, rule=rule)[0]) <= 1e-12
 
 
 def test_without_byzantine_agents_a_round_is_a_laplacian_step():
