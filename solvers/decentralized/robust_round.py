@@ -33,7 +33,6 @@ from optikit.validation import check_choice, check_integer, check_real
 from solvers.decentralized import attacks
 from solvers.decentralized.robust_rules import RULES, Links, check_bound, edge_sums, robust_sums
 
-
 #: Boundary cases count as beyond the boundary: the eigenvalues they rest on are rounded.
 ROUNDING = 1e-12
 
