@@ -23,7 +23,7 @@ The scalar rule is the same as scaling the regularisation (``scaled_regularizati
 References: C. Niu, Z. Liao, Z. Ling, M. Mahoney, ICML 2025 (scalar, fine, deterministic equivalent);
 M. Derezinski, B. Bartan, M. Pilanci, M. Mahoney, NeurIPS 2020 (scaled regularisation); F. Zhang, M. Pilanci,
 ICML 2024 (shrinkage); M. Derezinski, M. Mahoney, NeurIPS 2019 (determinantal). The Poisson,
-without-replacement, SRHT and second-order rules are derived for this toolkit and checked by exact enumeration.
+without-replacement, SRHT and second-order rules are derived for this toolkit, checked by exact enumeration.
 """
 
 from __future__ import annotations
