@@ -131,6 +131,23 @@ class ChainInstance(_Instance):
         g[rows, even] = -signs
         return self.c * xp.sum(xp.abs(difference), axis=1)
 
+    def prox(self, X: Any, weight: float) -> Any:
+        """Rows ``argmin f_i(x) + (weight/2)||x - X_i||^2``: pairs are disjoint, each has a closed form."""
+        xp, threshold = self.xp, self.c / weight
+        X = self._block(X) + 0.0
+        first = X[self._first, 0] - self.b
+        shrunk = xp.sign(first) * xp.clip(xp.abs(first) - threshold, min=0.0)
+        X[self._first, 0] = self.b + shrunk
+        for rows, start in ((self._first, 1), (self._third, 0)):
+            stop = start + 2 * ((self.dim - start) // 2)
+            if stop <= start:
+                continue
+            odd, even = slice(start, stop, 2), slice(start + 1, stop, 2)
+            middle, half = 0.5 * (X[rows, odd] + X[rows, even]), 0.5 * (X[rows, odd] - X[rows, even])
+            half = xp.sign(half) * xp.clip(xp.abs(half) - threshold, min=0.0)
+            X[rows, odd], X[rows, even] = middle + half, middle - half
+        return X
+
     def _mean_value(self, x: np.ndarray) -> float:
         return self.c / 3 * (abs(x[0] - self.b) + float(np.sum(np.abs(np.diff(x)))))
 

@@ -57,3 +57,7 @@ class DecentralizedGradientDescent(IterativeSolver):
 
     def iterate(self, state: DGDState) -> Any:
         return state.x
+
+    def exchanged(self, state: DGDState) -> tuple[Any, ...]:
+        """Every variable that depends on what neighbours sent, for the support invariant."""
+        return (state.x,)

@@ -13,12 +13,12 @@ from optikit.mixing import metropolis
 from optikit.network import Network
 from optikit.objectives import reference_optimum
 from solvers.decentralized.adom import ZOSADOM
-from solvers.decentralized.gradient_tracking import GradientTracking
 from solvers.decentralized.nonsmooth import NonsmoothTimeVarying, convex_mode
-from solvers.decentralized.subgradient import DecentralizedSubgradient, SubgradientPush
+from solvers.decentralized.subgradient import DecentralizedSubgradient
 from theory_checks import Claim, Invariant, Measurement, PowerLaw, RatioConstant, Regime, Sweep, UpperBound
-from theory_checks.hard_instances import ChainInstance, MaxInstance, first_round_within, support
+from theory_checks.hard_instances import ChainInstance, MaxInstance, first_round_within
 from theory_checks.instances import as_mixing, l1_regression
+from theory_checks.span_methods import chain, excess_support, span_methods
 
 PAPER = "Kovalev, Borodich, Gasnikov, Feoktistov, NeurIPS 2024 (lower bounds and optimal algorithms)"
 DERIVED = "explicit constants derived for this toolkit on the scheme of Kovalev et al., NeurIPS 2024"
@@ -182,27 +182,10 @@ def gap_after(T_large: int, kind: str) -> Callable[[int, int], Measurement]:
 
 # -- the support invariant --------------------------------------------------------------------------------
 
-CHAIN_METHODS: dict[str, tuple[Any, bool]] = {
-    "optimal": (NonsmoothTimeVarying(r=R_STRONG, inner_steps=5, chi=CHI_9), False),
-    "two rounds a step": (NonsmoothTimeVarying(r=R_STRONG, inner_steps=5, gossip_steps=2), False),
-    "DSM": (DecentralizedSubgradient(0.5, R_STRONG), True),
-    "subgradient-push": (SubgradientPush(0.5, R_STRONG), True),
-    "gradient tracking": (GradientTracking(0.05, R_STRONG), True),
-}
 
-
-def within_reach(solver: Any, mixing: bool) -> bool:
+def within_reach(solver: Any, topology: Any) -> bool:
     """Whether every variable stays zero beyond the coordinates that the rounds so far can have reached."""
-    chain = ChainInstance(3, 12, M, R_STRONG)
-    topology = as_mixing(chain.topology()) if mixing else chain.topology()
-    excess: list[bool] = []
-    solver.solve(
-        chain,
-        Network(topology),
-        max_rounds=60,
-        callback=lambda p: excess.append(support(*solver.exchanged(p.state)) > chain.reachable(p.round)),
-    )
-    return not any(excess)
+    return not excess_support(solver, topology)[0]
 
 
 BOUND_SWEEP = Sweep(
@@ -368,10 +351,10 @@ CLAIMS = [
         provenance="derived",
         quantity="all exchanged variables within reach",
         law=Invariant(),
-        measure=lambda name, seed: within_reach(*CHAIN_METHODS[name]),
-        control=lambda name, seed: within_reach(ZOSADOM(M, R_STRONG, 0.1, chi=CHI_9), False),
+        measure=lambda name, seed: within_reach(*span_methods()[name]),
+        control=lambda name, seed: within_reach(ZOSADOM(M, R_STRONG, 0.1, chi=CHI_9), chain().topology()),
         control_text="ZO-SADOM: its random directions leave the span of the subgradients",
-        sweep=Sweep("method", tuple(CHAIN_METHODS)),
+        sweep=Sweep("method", tuple(span_methods())),
         control_sweep=Sweep.once("ZO-SADOM"),
         tags=("nonsmooth", "lower bound", "invariant"),
     ),
