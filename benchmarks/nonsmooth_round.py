@@ -2,8 +2,8 @@
 
 The hand-written loop is what a careful author would write for this one problem (L1 regression, 8 rows per
 agent, dense 12 x 12 gossip matrices): preallocated buffers, batched matmul, no checks, no records. Target:
-the method, run by the driver with all its services, within 1.5 times of it, with and without the certificate. A
-second table takes the hinge SVM on breast-cancer rows (n=10, d=31, 56 rows per agent, T=5).
+the method, run by the driver with all its services, within 1.5 times of it, with and without the
+certificate. A second table takes the hinge SVM on breast-cancer rows (n=10, d=31, 56 rows per agent, T=5).
 """
 
 import sys
