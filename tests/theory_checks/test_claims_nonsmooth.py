@@ -1,4 +1,4 @@
-"""Claims about topologies: each passes the quick check, its negative control is rejected, and sweeps are ours."""
+"""Claims about the optimal non-smooth method: each passes the quick check, its control is rejected."""
 
 import pytest
 
