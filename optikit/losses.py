@@ -93,20 +93,22 @@ class Loss(ABC):
         return f"{self.name}({values})"
 
 
-def _newton_prox(loss: Loss, z: Any, step: Any, y: Any, iterations: int = 60) -> Any:
+def _newton_prox(loss: Loss, z: Any, step: Any, y: Any, iterations: int = 100) -> Any:
     """Root of ``t - z + step phi'(t)``, phi' monotone: Newton steps kept inside a bisection bracket."""
     xp = array_namespace(z)
     z = z + 0.0 * (y * step)
     reach = xp.abs(step * loss.derivative(z, y))
     low, high = z - reach, z + reach  # phi' is monotone: the root lies within one gradient step
-    t = z + 0.0
+    t, width = z + 0.0, high - low
     for _ in range(iterations):
         residual = t - z + step * loss.derivative(t, y)
         low = xp.where(residual < 0, t, low)
         high = xp.where(residual > 0, t, high)
         newton = t - residual / (1.0 + step * loss.second_derivative(t, y))
-        inside = (newton >= low) & (newton <= high)
-        t = xp.where(inside, newton, 0.5 * (low + high))
+        # Newton may swing between the two flat ends of a sigmoid: bisect unless the bracket halves by itself.
+        good = (newton >= low) & (newton <= high) & (high - low <= 0.5 * width)
+        width = high - low
+        t = xp.where(good | (residual == 0), newton, 0.5 * (low + high))
     return t
 
 
