@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import scipy.sparse as sp
 
 from optikit.graphs import Graph
@@ -61,6 +62,21 @@ class TopologySequence(ABC):
             return max(self.matrix(q).chi() for q in starts)
         windows = (self.window(q, length) for q in starts)
         return max(MixingMatrix(window, "mixing", validate=False).chi() for window in windows)
+
+    def contractions(self, rounds: int) -> np.ndarray:
+        r""":math:`\|W^{(q-1)} \cdots W^{(0)} - J\|_2` for q = 0..rounds: the worst disagreement that is left.
+
+        Float64 (rounds + 1,), starting at 1 (0 for one agent). Forms dense products: for n up to about 1000.
+        """
+        if self.kind in ("row", "col"):
+            raise ValueError(f"contractions need kind 'mixing' or 'gossip', got {self.kind!r}.")
+        error = np.eye(self.n) - 1.0 / self.n
+        left = [float(np.linalg.norm(error, 2))]
+        for q in range(rounds):
+            matrix = self.matrix(q)
+            error = (matrix.to_mixing() if self.kind == "gossip" else matrix) @ error
+            left.append(float(np.linalg.norm(error, 2)))
+        return np.array(left)
 
     def is_b_connected(self, length: int, *, rounds: int | None = None) -> bool:
         """Whether the union of the graphs of any `length` consecutive rounds is (strongly) connected."""

@@ -1,14 +1,15 @@
-"""The pictures people ask for first: gap against rounds, floats or seconds, and consensus error."""
+"""Pictures of runs: gap against rounds, floats or seconds, and consensus error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from optikit.result import History, Result
 
@@ -26,12 +27,17 @@ AXIS_LABELS = {
 
 def new_axes(width: float = 6.0, height: float = 4.0) -> Axes:
     """Axes on a figure of its own, drawn without a display and without pyplot's global state."""
+    return new_grid(1, 1, width, height)[0, 0]
+
+
+def new_grid(rows: int, columns: int, width: float, height: float) -> np.ndarray:
+    """Array (rows, columns) of axes on a figure of its own, see `new_axes`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure.add_subplot()
+    return figure.subplots(rows, columns, squeeze=False)
 
 
 def plot_history(
@@ -97,3 +103,41 @@ def add_slope(ax: Axes, exponent: float, through: tuple[float, float], *, label:
     ends = np.array([max(low, x0 / 100, np.finfo(float).tiny), high])
     ax.plot(ends, y0 * (ends / x0) ** exponent, "k--", lw=1, label=label or f"slope {exponent:g}")
     ax.legend()
+
+
+def plot_convergence(
+    runs: Mapping[str, History | Result],
+    *,
+    optimum: float = 0.0,
+    gap: str = "objective",
+    x: Sequence[str] = ("round", "floats_sent"),
+    **line: Any,
+) -> Figure:
+    """Optimality gap and consensus error of several runs, each against rounds and against floats sent.
+
+    Parameters
+    ----------
+    runs : mapping of label to History or Result
+    optimum : float, default 0
+        Subtracted from the column `gap`.
+    gap : str, default "objective"
+        Column drawn in the upper row; "gap" is the certified gap of methods that have one.
+    x : sequence of str, default ("round", "floats_sent")
+        Columns of the horizontal axes, one picture each.
+    **line
+        Passed to matplotlib's `plot`.
+
+    Returns
+    -------
+    matplotlib Figure
+        Two rows, one column for each entry of `x`; the consensus error is below.
+    """
+    axes = new_grid(2, len(x), 4.8 * len(x), 6.4)
+    for column, horizontal in enumerate(x):
+        plot_history(runs, y=gap, x=horizontal, optimum=optimum, ax=axes[0, column], **line)
+        plot_history(runs, y="consensus_error", x=horizontal, ax=axes[1, column], **line)
+        for row in range(2):
+            if column or row:
+                axes[row, column].get_legend().remove()
+    figure: Any = axes[0, 0].figure
+    return figure
