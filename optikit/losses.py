@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
-from optikit.arrays import array_namespace, to_numpy
+from optikit.arrays import array_namespace, from_numpy, to_numpy
 from optikit.validation import check_real
 
 
@@ -59,8 +60,14 @@ class Loss(ABC):
         """Proximal map of ``step * loss``: by default a safeguarded Newton iteration on the derivative."""
         return _newton_prox(self, z, step, y)
 
-    def check_targets(self, y: Any) -> Any:
+    def check_targets(self, y: Any, place: Callable[[int], str] = "row {}".format) -> Any:
         """Targets as the loss wants them: labels 0/1 become -1/+1; anything else out of range is refused.
+
+        Parameters
+        ----------
+        y : array, shape (N,)
+        place : callable, optional
+            What errors call a row, by its number.
 
         Raises
         ------
@@ -72,19 +79,19 @@ class Loss(ABC):
         xp = array_namespace(y)
         if self.targets == "count":
             wrong = (y < 0) | (y != xp.floor(y))
-            self._refuse(wrong, y, "counts 0, 1, 2, ...")
+            self._refuse(wrong, y, "counts 0, 1, 2, ...", place)
             return y
         zero_one = bool(xp.all((y == 0) | (y == 1)))
-        self._refuse((y != 1) & (y != (0 if zero_one else -1)), y, "labels -1 / +1 or 0 / 1")
+        self._refuse((y != 1) & (y != (0 if zero_one else -1)), y, "labels -1 / +1 or 0 / 1", place)
         return 2 * y - 1 if zero_one and not bool(xp.all(y == 1)) else y
 
-    def _refuse(self, wrong: Any, y: Any, needed: str) -> None:
+    def _refuse(self, wrong: Any, y: Any, needed: str, place: Callable[[int], str]) -> None:
         wrong = to_numpy(wrong)
         if wrong.any():
             first = int(np.argmax(wrong))
             raise ValueError(
                 f"targets of the {self.name} loss must be {needed}, "
-                f"got {to_numpy(y)[first]!r} in row {first}."
+                f"got {float(to_numpy(y)[first])!r} in {place(first)}."
             )
 
     def describe(self) -> str:
@@ -118,6 +125,14 @@ def _sigmoid(z: Any, xp: Any) -> Any:
     return xp.where(z >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
 
 
+def _exp(z: Any) -> Any:
+    """exp(z), infinite where it exceeds the dtype's range, without a warning."""
+    xp = array_namespace(z)
+    dtype = getattr(z, "dtype", np.dtype(np.float64))
+    fits = z < math.log(float(xp.finfo(dtype).max))
+    return xp.where(fits, xp.exp(xp.where(fits, z, xp.zeros_like(z))), math.inf + xp.zeros_like(z))
+
+
 def _xlogx(u: Any, xp: Any) -> Any:
     positive = u > 0
     return xp.where(positive, u * xp.log(xp.where(positive, u, 1.0 + 0.0 * u)), 0.0 * u)
@@ -139,7 +154,7 @@ class Logistic(Loss):
     def value(self, z: Any, y: Any) -> Any:
         xp = array_namespace(z)
         t = y * z
-        return xp.where(t < 0, -t, 0.0 * t) + xp.log1p(xp.exp(-xp.abs(t)))
+        return xp.where(t < 0, -t, xp.zeros_like(t)) + xp.log1p(xp.exp(-xp.abs(t)))
 
     def derivative(self, z: Any, y: Any) -> Any:
         return -y * _sigmoid(-y * z, array_namespace(z))
@@ -195,7 +210,8 @@ class Quantile(Loss):
     level: float = 0.5
 
     def __post_init__(self) -> None:
-        check_real(self.level, "level", minimum=0.0, maximum=1.0, open_low=True, open_high=True)
+        level = check_real(self.level, "level", minimum=0.0, maximum=1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "level", level)  # a NumPy scalar would promote single precision
 
     @property
     def lipschitz(self) -> float:
@@ -264,7 +280,8 @@ class Hinge(Loss):
 
     def value(self, z: Any, y: Any) -> Any:
         slack = 1.0 - y * z
-        return array_namespace(z).where(slack > 0, slack, 0.0 * slack)
+        xp = array_namespace(z)
+        return xp.where(slack > 0, slack, xp.zeros_like(slack))
 
     def derivative(self, z: Any, y: Any) -> Any:
         active = y * z < 1.0
@@ -293,7 +310,8 @@ class SquaredHinge(Loss):
 
     def _slack(self, z: Any, y: Any) -> Any:
         slack = 1.0 - y * z
-        return array_namespace(z).where(slack > 0, slack, 0.0 * slack)
+        xp = array_namespace(z)
+        return xp.where(slack > 0, slack, xp.zeros_like(slack))
 
     def value(self, z: Any, y: Any) -> Any:
         return 0.5 * self._slack(z, y) ** 2
@@ -330,7 +348,8 @@ class Huber(Loss):
     delta: float = 1.0
 
     def __post_init__(self) -> None:
-        check_real(self.delta, "delta", minimum=0.0, open_low=True)
+        delta = check_real(self.delta, "delta", minimum=0.0, open_low=True)
+        object.__setattr__(self, "delta", delta)  # a NumPy scalar would promote single precision
 
     @property
     def lipschitz(self) -> float:
@@ -372,13 +391,13 @@ class Poisson(Loss):
     targets: ClassVar[str] = "count"
 
     def value(self, z: Any, y: Any) -> Any:
-        return array_namespace(z).exp(z) - y * z
+        return _exp(z) - y * z
 
     def derivative(self, z: Any, y: Any) -> Any:
-        return array_namespace(z).exp(z) - y
+        return _exp(z) - y
 
     def second_derivative(self, z: Any, y: Any) -> Any:
-        return array_namespace(z).exp(z) + 0.0 * y
+        return _exp(z) + 0.0 * y
 
     def conjugate(self, u: Any, y: Any) -> Any:
         xp = array_namespace(u)
@@ -388,15 +407,16 @@ class Poisson(Loss):
         return _infinite_outside(inside, _xlogx(kept, xp) - kept, xp)
 
     def prox(self, z: Any, step: Any, y: Any) -> Any:
-        # With w = log-scale solution of t + step e^t = z + step y: t = c - W(step e^c), W by Wright's omega.
+        # t = c - W with c = z + step y and W = step e^t, that is W + log W = c + log(step): Wright's omega.
         from scipy.special import wrightomega
 
-        from optikit.arrays import from_numpy
-
-        xp = array_namespace(z)
-        c = z + step * y
-        shifted = to_numpy(c) + np.log(to_numpy(step) if hasattr(step, "shape") else step)
-        return c - from_numpy(np.asarray(wrightomega(shifted), dtype=to_numpy(c).dtype), xp)
+        c = to_numpy(z + step * y)
+        log_step = np.log(to_numpy(step))
+        omega = wrightomega(c.astype(np.float64) + log_step)
+        # c - W cancels where W is large, log W where it is small.
+        large = omega > 1.0
+        t = np.where(large, np.log(np.where(large, omega, 1.0)) - log_step, c - omega)
+        return from_numpy(np.asarray(t, dtype=c.dtype), array_namespace(z))
 
 
 LOSSES: dict[str, type[Loss]] = {
@@ -412,8 +432,12 @@ def get_loss(name: str | Loss, **parameters: Any) -> Loss:
     ------
     ValueError
         For an unknown name (the known ones are listed).
+    TypeError
+        For parameters that the loss does not have.
     """
     if isinstance(name, Loss):
+        if parameters:
+            raise TypeError(f"parameters {', '.join(parameters)} go with a loss's name, got {name!r}.")
         return name
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))}; got {name!r}.")
