@@ -275,13 +275,14 @@ def first_round_within(
 ) -> int | None:
     """First round whose output's mean over agents has a gap of at most `target`; None if there is none."""
     found: list[int] = []
+    network = Network(topology)
 
     def check(progress: Any) -> bool:
-        if progress.round and instance.gap(solver.iterate(progress.state).mean(0)) <= target:
+        if progress.round and instance.gap(network.mean(solver.iterate(progress.state))) <= target:
             found.append(progress.round)
         return bool(found)
 
-    solver.solve(instance, Network(topology), max_rounds=max_rounds, callback=check, history_size=64)
+    solver.solve(instance, network, max_rounds=max_rounds, callback=check, history_size=64)
     return found[0] if found else None
 
 

@@ -229,6 +229,8 @@ def plot_contraction(
     matplotlib Axes
         Logarithmic; errors at rounding level are drawn at 1e-16.
     """
+    from matplotlib.ticker import MaxNLocator
+
     rounds = check_integer(rounds, "rounds", minimum=1)
     ax = new_axes() if ax is None else ax
     for number, (label, sequence) in enumerate(sequences.items()):
@@ -236,7 +238,7 @@ def plot_contraction(
         # Ten colours, then dotted lines.
         ax.plot(np.arange(rounds + 1), left, label=label, **{"linestyle": "-:"[number // 10 % 2], **line})
     ax.set_yscale("log")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("communication rounds")
     ax.set_ylabel(r"$\|W^{(q-1)} \cdots W^{(0)} - J\|_2$")
     ax.grid(True, which="major", alpha=0.3)

@@ -67,12 +67,12 @@ def _build_nonsmooth(
     cls: Any, parameters: dict[str, Any], settings: dict[str, Any], problem: Any
 ) -> tuple[Any, dict[str, Any]]:
     from solvers.decentralized.nonsmooth import for_accuracy
-    from solvers.decentralized.nonsmooth_rules import connected_steps
+    from solvers.decentralized.nonsmooth_rules import best_gossip_steps
 
     given = {name: value for name, value in parameters.items() if value is not None}
     if settings["eps"] is None:
         if "gossip_steps" not in given:
-            given["gossip_steps"] = connected_steps(problem.network.topology)
+            given["gossip_steps"] = best_gossip_steps(problem.network.topology)
         if settings["radius"] is not None:
             raise ValueError("--radius is for --l2 0 with an accuracy: give --eps too.")
         return cls(**given), {}

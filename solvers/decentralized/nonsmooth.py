@@ -48,7 +48,7 @@ from solvers.decentralized.composite import composite_metrics
 from solvers.decentralized.nonsmooth_rules import (
     Schedule,
     auto_params,
-    connected_steps,
+    best_gossip_steps,
     convex_mode,
     gossip_chi,
     schedule,
@@ -294,7 +294,7 @@ def for_accuracy(
     M : float, optional
         Largest Lipschitz constant of an f_i; by default that of the objective.
     gossip_steps : int, optional
-        Rounds per iteration; by default 1, or the period where single rounds are not connected.
+        Rounds per iteration; by default `best_gossip_steps`.
     preset : {"practical", "theory"}
         See `auto_params`.
     **options
@@ -312,7 +312,7 @@ def for_accuracy(
         if R is None:
             raise ValueError("R, a bound on the norm of a minimiser, is needed when r = 0; got R=None.")
         r, tol = convex_mode(eps, R, M), eps / 2
-    steps = connected_steps(network.topology) if gossip_steps is None else gossip_steps
+    steps = best_gossip_steps(network.topology) if gossip_steps is None else gossip_steps
     chi = gossip_chi(network.topology, steps)
     K, T = auto_params(chi, M, r, tol, preset)
     options.setdefault("inner_steps", T)

@@ -102,8 +102,11 @@ def convex_mode(eps: float, R: float, M: float) -> float:
     return r
 
 
-def connected_steps(topology: Any) -> int:
-    """Rounds B that one iteration needs: 1 where every round is connected, else the period of the sequence.
+def best_gossip_steps(topology: Any) -> int:
+    """Rounds B per iteration, 1 or the period, that need the fewest rounds in all.
+
+    K iterations take B K rounds, and K is proportional to chi of the B-round operator: B chi decides. Windows
+    win where single rounds are not connected, and for finite-time sequences, whose product has chi = 1.
 
     Raises
     ------
@@ -111,12 +114,12 @@ def connected_steps(topology: Any) -> int:
         For aperiodic sequences with disconnected rounds: only the user knows the length of their windows.
     """
     period = topology.period
-    rounds = range(100 if period is None else period)
-    if all(math.isfinite(topology.matrix(q).chi()) for q in rounds):
-        return 1
-    if period is None:
+    single = topology.chi()
+    if period is None and not math.isfinite(single):
         raise ValueError(
             "the sequence has disconnected rounds and no period: pass gossip_steps=B, the length of a window "
             "whose union is connected."
         )
-    return int(period)
+    if period is None or period == 1:
+        return 1
+    return 1 if single <= period * topology.chi(period, starts=(0,)) else int(period)

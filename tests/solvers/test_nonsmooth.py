@@ -11,19 +11,28 @@ import numpy as np
 import pytest
 
 from optikit.graphs import complete, ring, star
-from optikit.mixing import base_graph, laplacian_gossip, metropolis, one_peer_exponential, rotating_star
+from optikit.mixing import (
+    RandomMatchings,
+    base_graph,
+    laplacian_gossip,
+    metropolis,
+    one_peer_exponential,
+    rotating_star,
+)
 from optikit.network import Network
-from optikit.objectives import FunctionObjective, Quadratic, reference_optimum
+from optikit.objectives import FunctionObjective, LinearModel, Quadratic, reference_optimum
 from solvers.decentralized.adom import ZOSADOM, ADOMPlus
 from solvers.decentralized.gradient_tracking import GradientTracking
 from solvers.decentralized.nonsmooth import (
     NonsmoothTimeVarying,
     auto_params,
     convex_mode,
+    for_accuracy,
     gossip_chi,
     schedule,
 )
 from solvers.decentralized.nonsmooth_prox import NonsmoothProx
+from solvers.decentralized.nonsmooth_rules import best_gossip_steps
 from solvers.decentralized.sliding import CommunicationSliding
 from solvers.decentralized.subgradient import (
     CentralizedSubgradient,
@@ -31,7 +40,7 @@ from solvers.decentralized.subgradient import (
     SubgradientPush,
 )
 from theory_checks.hard_instances import ChainInstance, MaxInstance, first_round_within, support
-from theory_checks.instances import as_mixing, hinge_svm, l1_regression
+from theory_checks.instances import as_mixing, compared_sequences, hinge_svm, l1_model, l1_regression
 from theory_checks.span_methods import chain, excess_support, span_methods
 
 CHI_STAR_9 = 25 / 9
@@ -114,6 +123,50 @@ def test_l1_regression_over_random_graphs():
     for rounds, gap, certified in ((100, 3.2e-3, 1.15e-2), (400, 2.9e-4, 1.5e-3), (1600, 2.4e-5, 9.9e-5)):
         assert gap / 3 <= history["objective"][rounds] - reference.value <= 3 * gap
         assert certified / 3 <= history["gap"][rounds] <= 3 * certified
+
+
+# Gap after 1800 rounds at n = 25, T = 5, as measured with the prototype on data of the same kind.
+GAPS_AT_25 = {
+    "static exponential": 1.3e-5,
+    "null cascade": 5.1e-5,
+    "1-peer exponential": 6.5e-5,
+    "Base-2": 1.2e-4,
+    "ring": 3.9e-5,
+    "rotating star": 2.0e-5,
+}
+
+
+@pytest.mark.parametrize("name", GAPS_AT_25)
+def test_gap_after_1800_rounds_on_each_sequence(name):
+    model, sequence = l1_model(25), compared_sequences()[name]
+    # Finite-time sequences are used in windows of one period (n = 25: 4, 5 and 9 rounds).
+    steps = {"null cascade": 4, "1-peer exponential": 5, "Base-2": 9}.get(name, 1)
+    assert best_gossip_steps(sequence) == steps
+    solver = NonsmoothTimeVarying(r=0.1, inner_steps=5, gossip_steps=steps, with_certificate=False)
+    result = solver.solve(model, Network(sequence), max_rounds=1800, record_every=1800)
+    gap = result.objective - reference_optimum(model, l2=0.1).value
+    assert GAPS_AT_25[name] / 3 <= gap <= 3 * GAPS_AT_25[name]
+
+
+def test_parameters_for_an_accuracy_reach_it():
+    model, topology = l1_regression()
+    optimum = reference_optimum(model, l2=0.1).value
+    network = Network(topology)
+    for preset, eps in (("practical", 5e-3), ("theory", 0.3)):
+        plan = for_accuracy(model, network, eps, r=0.1, preset=preset)
+        limit = plan.max_rounds or 20_000
+        result = plan.solver.solve(model, network, max_rounds=limit, tol=plan.tol, record_every=20)
+        assert result.status == "converged"
+        assert result.certificate.gap <= eps
+        assert result.objective - optimum <= eps
+    plan = for_accuracy(model, network, 0.2, R=2.0, M=1.0, preset="theory", inner_steps=7)
+    assert (plan.solver.r, plan.tol, plan.solver.inner_steps) == (0.05, 0.1, 7)
+    with pytest.raises(ValueError, match="R, a bound on the norm of a minimiser, is needed"):
+        for_accuracy(model, network, 0.1)
+    with pytest.raises(ValueError, match="no Lipschitz constant: pass M"):
+        for_accuracy(LinearModel(model.data, "least_squares"), network, 0.1, r=0.1)
+    with pytest.raises(ValueError, match="no period: pass gossip_steps"):
+        for_accuracy(model, Network(RandomMatchings(12)), 0.1, r=0.1)
 
 
 def test_hinge_svm_beats_the_subgradient_method_on_label_sorted_data():
