@@ -10,21 +10,48 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+#: Blocks with at most this many entries are walked by plain loops: a BLAS call costs more than they do.
+SMALL_BLOCK = 512
+
 
 @njit(cache=True)
 def dense_scores(features: Any, offsets: Any, X: Any, out: Any) -> None:
-    """``out[i] = <features[i], X[agent of row i]>``, one BLAS product per agent."""
+    """``out[i] = <features[i], X[agent of row i]>``, by BLAS, or by plain loops for a small block."""
+    d = features.shape[1]
+    quads = d - d % 4
     for m in range(offsets.size - 1):
         low, high = offsets[m], offsets[m + 1]
-        out[low:high] = np.dot(features[low:high], X[m])
+        x = X[m]
+        if (high - low) * d > SMALL_BLOCK:
+            out[low:high] = np.dot(features[low:high], x)
+            continue
+        for i in range(low, high):
+            out[i] = 0.0
+            a = b = c = e = out[i]  # a zero of the data's precision; four sums need not wait for each other
+            for j in range(0, quads, 4):
+                a += features[i, j] * x[j]
+                b += features[i, j + 1] * x[j + 1]
+                c += features[i, j + 2] * x[j + 2]
+                e += features[i, j + 3] * x[j + 3]
+            for j in range(quads, d):
+                a += features[i, j] * x[j]
+            out[i] = (a + b) + (c + e)
 
 
 @njit(cache=True)
 def dense_adjoint(features: Any, offsets: Any, s: Any, out: Any) -> None:
-    """``out[m] = sum over the rows i of agent m of s[i] features[i]``."""
+    """``out[m] = sum over the rows i of agent m of s[i] features[i]``; `out` must be zero."""
+    d = features.shape[1]
     for m in range(offsets.size - 1):
         low, high = offsets[m], offsets[m + 1]
-        out[m] = np.dot(s[low:high], features[low:high])
+        if (high - low) * d > SMALL_BLOCK:
+            out[m] = np.dot(s[low:high], features[low:high])
+            continue
+        row = out[m]
+        for i in range(low, high):
+            weight = s[i]
+            for j in range(d):
+                row[j] += weight * features[i, j]
 
 
 @njit(cache=True)
@@ -46,7 +73,8 @@ def csr_scores(data: Any, indices: Any, indptr: Any, offsets: Any, X: Any, out: 
     for m in range(offsets.size - 1):
         point = X[m]
         for i in range(offsets[m], offsets[m + 1]):
-            total = out[i] * 0
+            out[i] = 0.0
+            total = out[i]  # a zero of the data's precision
             for k in range(indptr[i], indptr[i + 1]):
                 total += data[k] * point[indices[k]]
             out[i] = total

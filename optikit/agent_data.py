@@ -64,7 +64,9 @@ class AgentData:
                 raise TypeError(f"features must hold real numbers, got dtype {features.dtype}.")
             if features.dtype not in (np.float32, np.float64):
                 features = features.astype(np.float64)
-            features.sum_duplicates()
+            if not features.has_canonical_format:
+                features = features.copy()  # the caller's arrays stay as they are
+                features.sum_duplicates()
             targets = as_float_array(self.targets, name="targets", ndim=1, finite=False)
         else:
             features = as_float_array(features, name="features", ndim=2, finite=False)
@@ -94,11 +96,14 @@ class AgentData:
                 xp = array_namespace(rows)
                 bad = ~np.isfinite(to_numpy(rows if rows.ndim == 1 else xp.sum(xp.abs(rows), axis=1)))
                 row = int(np.argmax(bad))
-                k = int(np.searchsorted(self.offsets, row, side="right")) - 1
                 raise ValueError(
-                    f"{name} must be finite, got NaN or infinity in row {row - int(self.offsets[k])} "
-                    f"of agent {self.agents[k]}."  # type: ignore[index]
+                    f"{name} must be finite, got NaN or infinity in {self.place(row)}."
                 ) from None
+
+    def place(self, row: int) -> str:
+        """What errors call a row of `features`: its number within its agent, and the agent."""
+        k = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        return f"row {row - int(self.offsets[k])} of agent {self.agents[k]}"  # type: ignore[index]
 
     def __repr__(self) -> str:
         kind = "CSR" if self.is_sparse else "dense"
@@ -172,7 +177,7 @@ class AgentData:
             )
         return replace(
             self,
-            features=self.features[low:high],
+            features=_row_range(self.features, low, high) if self.is_sparse else self.features[low:high, :],
             targets=self.targets[low:high],
             offsets=offsets,
             agents=wanted,
@@ -252,3 +257,10 @@ def _row_sums_of(matrix: Any) -> np.ndarray:
     if wrong.any():
         bad[np.searchsorted(matrix.indptr, np.flatnonzero(wrong), side="right") - 1] = np.nan
     return bad
+
+
+def _row_range(matrix: Any, low: int, high: int) -> Any:
+    """Rows low..high-1 of a CSR array as views of its data (SciPy's own slices are copies)."""
+    start, stop = int(matrix.indptr[low]), int(matrix.indptr[high])
+    parts = (matrix.data[start:stop], matrix.indices[start:stop], matrix.indptr[low : high + 1] - start)
+    return sparse.csr_array(parts, shape=(high - low, matrix.shape[1]))

@@ -17,6 +17,7 @@ class OracleCalls:
     values: int = 0
     gradients: int = 0
     hessians: int = 0
+    hessian_vectors: int = 0
     samples: int = 0
 
 
@@ -66,8 +67,8 @@ class Objective(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no Hessian.")
 
     def hessian_vector(self, X: Any, V: Any) -> Any:
-        """Hessian-vector products ``(n_local, d)``."""
-        return (self.hessian(X) @ V[:, :, None])[:, :, 0]
+        """Hessian-vector products ``(n_local, d)``; V is ``(n_local, d)``, or ``(d,)`` for every agent."""
+        return self.hessian(X) @ V if V.ndim == 1 else (self.hessian(X) @ V[:, :, None])[:, :, 0]
 
     def stochastic_gradient(self, X: Any, batch_size: int, streams: Any, step: int) -> Any:
         """Unbiased gradients from `batch_size` samples of each agent, keyed by (agent, step)."""
@@ -84,6 +85,22 @@ class Objective(ABC):
     def fingerprint(self) -> str:
         """Hexadecimal sum of `digests`: blocks of agents add up."""
         return f"{sum(self.digests()) % 2**256:064x}"
+
+
+def places_of(wanted: Any, held: np.ndarray) -> np.ndarray:
+    """Where the agents `wanted` stand among those `held`.
+
+    Raises
+    ------
+    ValueError
+        When one of them is not held here, or they do not increase.
+    """
+    wanted = np.asarray(wanted, dtype=np.int64)
+    places = np.searchsorted(held, wanted)
+    known = wanted.size == 0 or (places.max() < held.size and np.array_equal(held[places], wanted))
+    if wanted.ndim != 1 or not known or np.any(np.diff(wanted) <= 0):
+        raise ValueError(f"agents must be increasing and among those held here, got {wanted.tolist()}.")
+    return places
 
 
 def digest_arrays(label: str, *arrays: np.ndarray) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optikit.arrays import array_namespace, resolve_namespace, to_numpy
-from optikit.objectives.base import Objective, OracleCalls
+from optikit.objectives.base import Objective, OracleCalls, digest_arrays, places_of
 from optikit.validation import check_integer
 
 
@@ -131,6 +131,7 @@ class FunctionObjective(Objective):
         return self.xp.asarray(np.ascontiguousarray(whole[self.agents]))
 
     def subset(self, agents: Any) -> FunctionObjective:
+        agents = self.agents[places_of(agents, self.agents)]
         return FunctionObjective(
             self._value,
             self._gradient,
@@ -145,6 +146,4 @@ class FunctionObjective(Objective):
         )
 
     def digests(self) -> list[int]:
-        from optikit.objectives.base import digest_arrays
-
         return [digest_arrays(f"{self.name} {agent} {self.dim}") for agent in self.agents]

@@ -2,9 +2,9 @@ r"""Linear models: averages of a scalar loss over each agent's rows.
 
 .. math:: f_m(w) = \frac1{n_m} \sum_i \phi(\langle x_{mi}, w\rangle, y_{mi}) + \frac{l_2}2 \|w\|^2
 
-The rows of all agents lie in one array (`AgentData`), dense or CSR, and are not copied on NumPy: the kernels
-of `optikit._kernels_linear` walk over it, so an agent's numbers are bitwise the same whoever shares its rank.
-Other namespaces use batched products, ragged blocks padded once.
+The rows of all agents lie in one array (`AgentData`), dense or CSR, and are not copied on NumPy: compiled
+kernels walk over it, so an agent's numbers are bitwise the same whoever shares its rank. Other namespaces use
+batched products, ragged blocks padded once (`optikit.objectives.rows`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from optikit.agent_data import AgentData
-from optikit.arrays import from_numpy, is_numpy, to_numpy
+from optikit.arrays import as_float_array, from_numpy, is_numpy, to_numpy
 from optikit.losses import Loss, get_loss
 from optikit.objectives.base import Objective, OracleCalls, digest_arrays
+from optikit.objectives.rows import HostRows, StackedRows, rows_of
 from optikit.validation import check_integer, check_real
 
 #: Up to this size of the smaller Gram matrix its eigenvalues are computed exactly, beyond by Lanczos.
@@ -54,110 +55,56 @@ class LinearModel(Objective):
             raise ValueError(
                 f"every agent needs data, but agent {self.agents[np.argmin(data.sizes)]} has no rows."
             )
-        xp = self.xp
-        targets = self.loss.check_targets(data.targets)
-        self.targets = xp.astype(targets, self.dtype) if targets.dtype != self.dtype else targets
+        targets = self.loss.check_targets(data.targets, data.place)
+        self.targets = self.xp.astype(targets, self.dtype) if targets.dtype != self.dtype else targets
         shares = np.repeat(1.0 / np.maximum(data.sizes, 1), data.sizes).astype(_numpy_dtype(self.dtype))
-        self._shares = from_numpy(shares, xp)
-        self._stack: Any = None
-        self._features: Any = None
-        self._uniform = data.is_uniform
-        if is_numpy(xp):
-            self._features = data.features if data.is_sparse else np.ascontiguousarray(data.features)
-        elif self._uniform:
-            self._stack = data.stacked()
-        else:
-            self._pad()
-
-    # -- scores and sums over rows ------------------------------------------------------------------------
+        self._shares = from_numpy(shares, self.xp)
+        self._products = rows_of(data)
 
     def scores(self, X: Any) -> Any:
         """``<x_mi, X_m>`` for every row, ``(N_local,)``."""
-        if self._stack is not None:
-            products = self._stack @ (X if X.ndim == 1 else X[:, :, None])
-            return self._flat(products if X.ndim == 1 else products[:, :, 0])
-        from optikit import _kernels_linear as kernels
-
-        if X.ndim == 1:
-            X = np.broadcast_to(X, (self.n_local, self.dim))
-        X = np.ascontiguousarray(X, dtype=self.dtype)
-        features, offsets = self._features, self.data.offsets
-        out = np.empty(self.data.n_samples, dtype=self.dtype)
-        if self.data.is_sparse:
-            kernels.csr_scores(features.data, features.indices, features.indptr, offsets, X, out)
-        else:
-            kernels.dense_scores(features, offsets, X, out)
-        return out
+        return self._products.scores(self._point(X))
 
     def adjoint(self, s: Any) -> Any:
-        """``sum_i s_mi x_mi`` for every agent, ``(n_local, d)``."""
-        if self._stack is not None:
-            rows = self._rows(s)
-            return (rows[:, None, :] @ self._stack)[:, 0, :]
-        from optikit import _kernels_linear as kernels
+        """``sum_i s_mi x_mi`` for every agent, ``(n_local, d)``, from one number per row."""
+        if tuple(s.shape) != (self.data.n_samples,):
+            raise ValueError(f"s must have shape ({self.data.n_samples},), got {tuple(s.shape)}.")
+        return self._products.adjoint(s)
 
-        features, offsets = self._features, self.data.offsets
-        out = np.zeros((self.n_local, self.dim), dtype=self.dtype)
-        s = np.ascontiguousarray(s, dtype=self.dtype)
-        if self.data.is_sparse:
-            kernels.csr_adjoint(features.data, features.indices, features.indptr, offsets, s, out)
-        else:
-            kernels.dense_adjoint(features, offsets, s, out)
-        return out
-
-    def _pad(self) -> None:
-        """Ragged blocks as one (n, m, d) array with zero rows at the ends, and where the true rows are."""
-        xp, sizes = self.xp, self.data.sizes
-        longest = int(sizes.max(initial=0))
-        features = to_numpy(self.data.features)
-        padded = np.zeros((self.n_local, longest, self.dim), dtype=features.dtype)
-        mask = np.arange(longest)[None, :] < sizes[:, None]
-        padded[mask] = features
-        self._stack = from_numpy(padded, xp)
-        self._true_rows = from_numpy(np.flatnonzero(mask), xp)
-        # For every padded place the row it holds; padding points at an extra zero appended to the rows.
-        places = np.full(mask.size, features.shape[0])
-        places[mask.ravel()] = np.arange(features.shape[0])
-        self._places = from_numpy(places, xp)
-
-    def _flat(self, rows: Any) -> Any:
-        flat = self.xp.reshape(rows, (-1,))
-        return flat if self._uniform else self.xp.take(flat, self._true_rows)
-
-    def _rows(self, flat: Any) -> Any:
-        xp = self.xp
-        if not self._uniform:
-            flat = xp.take(xp.concat((flat, xp.zeros((1,), dtype=flat.dtype))), self._places)
-        return xp.reshape(flat, self._stack.shape[:2])
-
-    def _mean(self, per_row: Any) -> Any:
-        """Mean over each agent's rows, ``(n_local,)``."""
-        weighted = per_row * self._shares
-        if self._stack is not None:
-            return self.xp.sum(self._rows(weighted), axis=1)
-        if not self.n_local:
-            return np.zeros(0, dtype=self.dtype)
-        return np.add.reduceat(weighted, self.data.offsets[:-1])
+    def _point(self, X: Any, name: str = "X") -> Any:
+        # The kernels do not check bounds: a wrong shape must not reach them.
+        if not hasattr(X, "shape"):
+            X = as_float_array(X, name=name, xp=self.xp)
+        if X.shape != (self.n_local, self.dim) and X.shape != (self.dim,):
+            raise ValueError(
+                f"{name} must have shape ({self.n_local}, {self.dim}) or ({self.dim},), got {tuple(X.shape)}."
+            )
+        return X
 
     # -- the oracle ---------------------------------------------------------------------------------------
 
     def value(self, X: Any) -> Any:
+        X = self._point(X)
         self.calls.values += 1
-        return self._penalised(self._mean(self.loss.value(self.scores(X), self.targets)), X)
+        losses = self.loss.value(self._products.scores(X), self.targets)
+        return self._penalised(self._products.sums(losses * self._shares), X)
 
     def gradient(self, X: Any) -> Any:
+        X = self._point(X)
         self.calls.gradients += 1
         self.calls.samples += self.data.n_samples
-        slope = self.loss.derivative(self.scores(X), self.targets)
-        return self._shrunk(self.adjoint(slope * self._shares), X)
+        slopes = self.loss.derivative(self._products.scores(X), self.targets)
+        return self._shrunk(self._products.adjoint(slopes * self._shares), X)
 
     def value_and_gradient(self, X: Any) -> tuple[Any, Any]:
+        X = self._point(X)
         self.calls.values += 1
         self.calls.gradients += 1
         self.calls.samples += self.data.n_samples
-        z = self.scores(X)
-        value = self._penalised(self._mean(self.loss.value(z, self.targets)), X)
-        return value, self._shrunk(self.adjoint(self.loss.derivative(z, self.targets) * self._shares), X)
+        z = self._products.scores(X)
+        losses, slopes = self.loss.value(z, self.targets), self.loss.derivative(z, self.targets)
+        value = self._penalised(self._products.sums(losses * self._shares), X)
+        return value, self._shrunk(self._products.adjoint(slopes * self._shares), X)
 
     def _penalised(self, value: Any, X: Any) -> Any:
         return value + 0.5 * self.l2 * self.xp.sum(X * X, axis=-1) if self.l2 else value
@@ -166,43 +113,44 @@ class LinearModel(Objective):
         return gradient + self.l2 * X if self.l2 else gradient
 
     def hessian_vector(self, X: Any, V: Any) -> Any:
+        V = self._point(V, "V")
+        self.calls.hessian_vectors += 1
         curvature = self.loss.second_derivative(self.scores(X), self.targets)
-        return self._shrunk(self.adjoint(curvature * self.scores(V) * self._shares), V)
+        products = self._products.adjoint(curvature * self._products.scores(V) * self._shares)
+        return self._shrunk(products, V)
 
     def hessian(self, X: Any) -> Any:
         self.calls.hessians += 1
-        weights = self.loss.second_derivative(self.scores(X), self.targets) * self._shares
-        xp, data = self.xp, self.data
-        if self._stack is not None:
-            blocks = xp.matrix_transpose(self._stack * self._rows(weights)[:, :, None]) @ self._stack
-        else:
-            from optikit import _kernels_linear as kernels
-
-            features, blocks = self._features, np.zeros((self.n_local, self.dim, self.dim), dtype=self.dtype)
-            if data.is_sparse:
-                csr = (features.data, features.indices, features.indptr)
-                kernels.csr_gram(*csr, data.offsets, weights, blocks)
-            else:
-                kernels.dense_gram(features, data.offsets, weights, blocks)
-        return blocks + self.l2 * xp.eye(self.dim, dtype=self.dtype) if self.l2 else blocks
+        curvature = self.loss.second_derivative(self.scores(X), self.targets)
+        blocks = self._products.gram(curvature * self._shares)
+        return blocks + self.l2 * self.xp.eye(self.dim, dtype=self.dtype) if self.l2 else blocks
 
     def stochastic_gradient(self, X: Any, batch_size: int, streams: Any, step: int) -> Any:
-        """Mean gradient over `batch_size` rows of each agent, drawn with replacement."""
+        """Mean gradient over `batch_size` rows of each agent, drawn with replacement.
+
+        Parameters
+        ----------
+        X : array, shape (n_local, d) or (d,)
+        batch_size : int
+            At least 1; may exceed an agent's rows.
+        streams : optikit.random.AgentStreams
+            The draw is keyed by (agent, step), whichever rank an agent is on.
+        step : int
+        """
+        X, xp, data = self._point(X), self.xp, self.data
         batch_size = check_integer(batch_size, "batch_size", minimum=1)
-        data, xp = self.data, self.xp
         drawn = streams.integers(self.agents, step, data.sizes, batch_size)
         rows = (data.offsets[:-1, None] + drawn).ravel()
-        index = rows if is_numpy(xp) else from_numpy(rows, xp)
         self.calls.samples += rows.size
-        if data.is_sparse:
-            features, targets = data.features[rows], self.targets[rows]
+        index = from_numpy(rows, xp)
+        batch: HostRows | StackedRows
+        if is_numpy(xp):
+            batch = HostRows(data.features[rows], batch_size * np.arange(self.n_local + 1))
         else:
-            features, targets = xp.take(data.features, index, axis=0), xp.take(self.targets, index)
-        offsets = batch_size * np.arange(self.n_local + 1)
-        batch = LinearModel(
-            AgentData(features, targets, offsets, self.agents, self.n_agents), self.loss, self.l2
-        )
-        return batch.gradient(X)
+            shape = (self.n_local, batch_size, self.dim)
+            batch = StackedRows(xp.reshape(xp.take(data.features, index, axis=0), shape), xp)
+        slopes = self.loss.derivative(batch.scores(X), xp.take(self.targets, index))
+        return self._shrunk(batch.adjoint(slopes / batch_size), X)
 
     @cached_property
     def compiled_oracle(self) -> tuple[Any, ...] | None:
@@ -210,14 +158,14 @@ class LinearModel(Objective):
 
         For methods that compile a loop of many oracle steps of their own; they also count its calls.
         """
-        if self._features is None:
+        if not isinstance(self._products, HostRows):
             return None
         from optikit._kernels_oracle import compiled_loss
 
         found = compiled_loss(self.loss)
         if found is None:
             return None
-        features, none = self._features, np.zeros(0, dtype=self.dtype)
+        features, none = self._products.features, np.zeros(0, dtype=self.dtype)
         no_index = np.zeros(0, dtype=np.int32)
         if self.data.is_sparse:
             arrays = (np.zeros((0, 0), self.dtype), features.data, features.indices, features.indptr)
@@ -237,6 +185,8 @@ class LinearModel(Objective):
     @property
     def smoothness(self) -> Any:
         """``sup phi'' * lambda_max(X_m'X_m) / n_m + l2`` of each agent; inf without a curvature bound."""
+        if np.isinf(self.loss.smoothness):  # also for rows of zeros
+            return self.xp.full((self.n_local,), np.inf, dtype=self.xp.float64)
         return from_numpy(self.loss.smoothness * self._top_eigenvalues + self.l2, self.xp)
 
     @property
@@ -247,14 +197,16 @@ class LinearModel(Objective):
     @property
     def lipschitz(self) -> Any:
         """``sup |phi'| * max row norm`` of each agent; inf when the loss has no bound or l2 > 0."""
+        if self.l2 or np.isinf(self.loss.lipschitz):
+            return self.xp.full((self.n_local,), np.inf, dtype=self.xp.float64)
         features = self.data.features
         if self.data.is_sparse:
-            norms = np.sqrt(np.asarray(features.multiply(features).sum(axis=1)).ravel())
+            squares = np.asarray(features.multiply(features).sum(axis=1)).ravel()
         else:
-            norms = np.linalg.norm(to_numpy(features), axis=1)
-        largest = np.maximum.reduceat(norms, self.data.offsets[:-1]) if self.n_local else np.zeros(0)
-        bound = self.loss.lipschitz * largest
-        return from_numpy(np.full_like(bound, np.inf) if self.l2 else bound, self.xp)
+            dense = to_numpy(features)
+            squares = np.einsum("ij,ij->i", dense, dense)
+        largest = np.maximum.reduceat(squares, self.data.offsets[:-1]) if self.n_local else np.zeros(0)
+        return from_numpy(self.loss.lipschitz * np.sqrt(largest.astype(np.float64)), self.xp)
 
     # -- parts --------------------------------------------------------------------------------------------
 
@@ -284,11 +236,13 @@ def _numpy_dtype(dtype: Any) -> Any:
 def _largest_gram_eigenvalue(block: Any) -> float:
     """Largest eigenvalue of ``block' block``."""
     n, d = block.shape
+    block = block.astype(np.float64, copy=False)
     if min(n, d) <= EXACT_EIGENVALUES:
         gram = block @ block.T if n <= d else block.T @ block
         gram = gram.toarray() if hasattr(gram, "toarray") else gram
-        return max(0.0, float(np.linalg.eigvalsh(np.asarray(gram, dtype=np.float64))[-1]))
+        return max(0.0, float(np.linalg.eigvalsh(gram)[-1]))
     from scipy.sparse.linalg import svds
 
-    start = np.full(min(n, d), 1.0)
+    # A fixed start, but no special vector: ones are orthogonal to the columns of centred data.
+    start = np.random.Generator(np.random.PCG64(0)).standard_normal(min(n, d))
     return float(svds(block, k=1, v0=start, return_singular_vectors=False)[0]) ** 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optikit.arrays import array_namespace, as_float_array, from_numpy, to_numpy
-from optikit.objectives.base import Objective, OracleCalls, digest_arrays
+from optikit.objectives.base import Objective, OracleCalls, digest_arrays, places_of
 
 
 class Quadratic(Objective):
@@ -82,7 +82,7 @@ class Quadratic(Objective):
         return from_numpy(np.ascontiguousarray(self._spectra[:, 0]), self.xp)
 
     def subset(self, agents: Any) -> Quadratic:
-        places = np.searchsorted(self.agents, np.asarray(agents, dtype=np.int64))
+        places = places_of(agents, self.agents)
         rows = slice(int(places[0]), int(places[-1]) + 1) if places.size else slice(0, 0)
         if places.size and not np.all(np.diff(places) == 1):
             index = from_numpy(places, self.xp)
