@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,3 +178,96 @@ def test_losses_are_found_by_name():
     with pytest.raises(ValueError, match="delta must be"):
         Huber(0.0)
     assert Quantile(0.2).describe() == "quantile(level=0.2)"
+
+
+# -- the default proximal map -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["least_squares", "squared_hinge", "huber 0.3", "poisson", "quantile 0.2"])
+@pytest.mark.parametrize("step", [1e-6, 0.7, 1e6])
+def test_newton_finds_the_proximal_points_known_in_closed_form(name, step):
+    loss = ALL[name]
+    z, y = sample(loss, 200, scale=30.0)
+    np.testing.assert_allclose(Loss.prox(loss, z, step, y), loss.prox(z, step, y), rtol=1e-12, atol=1e-12)
+
+
+@given(z=st.floats(-1e9, 1e9), log_step=st.floats(-8, 8), y=st.sampled_from([-1.0, 1.0]))
+@settings(max_examples=200, deadline=None)
+def test_logistic_proximal_points_are_optimal_to_rounding(z, log_step, y):
+    # One ulp of t moves the optimality residual by ulp (1 + s phi''): nothing smaller can be asked.
+    loss, step = Logistic(), 10.0**log_step
+    z, y = np.array([z]), np.array([y])
+    t = loss.prox(z, step, y)
+    push = step * loss.derivative(t, y)
+    ulps = np.abs(t) * (1 + step * loss.second_derivative(t, y)) + np.abs(z) + np.abs(push)
+    assert np.all(np.abs(t - z + push) <= 8 * np.finfo(float).eps * ulps)
+
+
+def test_newton_swings_between_the_flat_ends_of_no_sigmoid():
+    # Plain Newton from z alternates between two far points here; the root is where t = z - s phi'(t).
+    t = Logistic().prox(np.array([-30.0]), 1000.0, np.array([1.0]))[0]
+    root = scipy.optimize.brentq(lambda t: t + 30.0 - 1000.0 / (1 + math.exp(t)), -30, 700, xtol=1e-14)
+    assert t == pytest.approx(root, rel=1e-13)
+
+
+@pytest.mark.parametrize("z", [1e4, 1e300])
+def test_newton_reaches_the_root_of_a_loss_that_overflows_at_the_start(z):
+    start, count = np.array([z]), np.array([3.0])
+    found = Loss.prox(Poisson(), start, 2.0, count)
+    np.testing.assert_allclose(found, Poisson().prox(start, 2.0, count), rtol=1e-14)
+    np.testing.assert_allclose(found, np.log((z + 6.0 - found) / 2.0), rtol=1e-14)  # t = log(W / s)
+
+
+def test_newton_bisects_to_the_kink_of_a_loss_without_curvature():
+    z, y = sample(ALL["absolute"], 100)
+    found = Loss.prox(ALL["absolute"], z, 0.7, y)
+    np.testing.assert_allclose(found, ALL["absolute"].prox(z, 0.7, y), atol=1e-13)
+
+
+def test_a_proximal_point_does_not_depend_on_its_neighbours():
+    loss = Logistic()
+    z, y = sample(loss, 40, scale=50.0)
+    together = loss.prox(z, 100.0, y)
+    for k in range(0, 40, 7):
+        np.testing.assert_array_equal(loss.prox(z[k : k + 1], 100.0, y[k : k + 1]), together[k : k + 1])
+
+
+def test_proximal_maps_broadcast_and_keep_what_is_not_a_number():
+    loss = Logistic()
+    z, y = np.array([[2.0, 3.0]]), np.array([[1.0], [-1.0]])
+    found = loss.prox(z, np.array([[0.5], [2.0]]), y)
+    assert found.shape == (2, 2)
+    assert found[1, 0] == loss.prox(np.array([2.0]), 2.0, np.array([-1.0]))[0]
+    assert loss.prox(np.zeros(0), 1.0, np.zeros(0)).shape == (0,)
+    assert np.isnan(loss.prox(np.array([np.nan]), 1.0, np.ones(1))[0])
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "squared_hinge", "absolute", "quantile", "huber"])
+def test_conjugates_of_huge_slopes_are_infinite_without_a_warning(name):
+    outside = np.array([1e300])  # y u > 0 leaves the domain of the margin losses
+    assert np.isposinf(ALL[name].conjugate(outside, np.ones(1)))
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(z=st.floats(-30, 30), step=st.floats(1e-2, 30), seed=st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_moreau_decomposition_gives_a_subgradient(name, z, step, seed):
+    # u = (z - t) / s is a subgradient of phi at t: Fenchel-Young holds there with equality.
+    loss = ALL[name]
+    y, zs = targets_of(loss, 1, np.random.default_rng(seed)), np.array([z])
+    t = loss.prox(zs, step, y)
+    u = (zs - t) / step
+    slack = loss.value(t, y) + loss.conjugate(np.clip(u, *domain(loss, y)), y) - u * t
+    assert abs(slack[0]) <= 1e-9 * (1 + abs(z)) * (1 + abs(u[0]))
+
+
+def domain(loss: Loss, y: np.ndarray) -> tuple[float, float]:
+    """Ends of the conjugate's domain: rounding may put a subgradient just outside."""
+    low, high = -loss.lipschitz, loss.lipschitz
+    if isinstance(loss, Quantile):
+        return -loss.level, 1.0 - loss.level
+    if isinstance(loss, Poisson):
+        return -float(y[0]), math.inf
+    if loss.targets == "binary":
+        return (low, 0.0) if y[0] > 0 else (0.0, high)
+    return low, high
