@@ -65,10 +65,7 @@ class Graph:
         heard, hearer = pairs[:, 0], pairs[:, 1]
         if not self.directed:
             heard, hearer = np.concatenate([heard, hearer]), np.concatenate([hearer, heard])
-        entries = sp.coo_array((np.ones(heard.size), (hearer, heard)), shape=(self.n, self.n))
-        self.adjacency = sp.csr_array(entries)
-        self.adjacency.sum_duplicates()
-        self.adjacency.data[:] = 1.0
+        self.adjacency = _pattern(self.n, hearer, heard)
         for array in (self.adjacency.data, self.adjacency.indices, self.adjacency.indptr):
             array.flags.writeable = False
 
@@ -154,6 +151,16 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph(n={self.n}, edges={self.n_edges}{', directed' if self.directed else ''})"
+
+
+def _pattern(n: int, rows: np.ndarray, columns: np.ndarray) -> sp.csr_array:
+    """Ones at the given places, duplicates merged, columns sorted.
+
+    By hand: SciPy's conversions cost a quarter of a millisecond, which changing graphs pay in every round.
+    """
+    keys = np.unique(rows * n + columns)
+    indptr = np.searchsorted(keys, np.arange(n + 1) * n)
+    return sp.csr_array((np.ones(keys.size), keys % n, indptr), shape=(n, n))
 
 
 # -- families -----------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class MixingMatrix:
         ):
             if self.kind not in kinds:
                 continue
-            sums = np.asarray(self.csr.sum(axis=axis)).ravel()
+            sums = self._sums(axis)
             error = np.abs(sums - target)
             if error.size and error.max() > tol * self.n:
                 worst = int(error.argmax())
@@ -169,9 +169,15 @@ class MixingMatrix:
                     f"is {entries.data[k]!r}."
                 )
 
+    def _sums(self, axis: int) -> np.ndarray:
+        """Sums of the rows (axis 1) or the columns (axis 0)."""
+        counts = np.diff(self.csr.indptr)
+        places = self.csr.indices if axis == 0 else np.repeat(np.arange(self.n), counts)
+        return np.bincount(places, self.csr.data, minlength=self.n)
+
     def _hint(self) -> str:
-        rows = np.abs(np.asarray(self.csr.sum(axis=1)).ravel() - 1).max(initial=0.0)
-        columns = np.abs(np.asarray(self.csr.sum(axis=0)).ravel() - 1).max(initial=0.0)
+        rows = np.abs(self._sums(1) - 1).max(initial=0.0)
+        columns = np.abs(self._sums(0) - 1).max(initial=0.0)
         small = 1e-12 * self.n
         if self.kind != "gossip" and rows <= small < columns:
             return " Its rows do sum to 1: is it of kind 'row'?"
@@ -243,5 +249,6 @@ def _as_csr(matrix: Any) -> sp.csr_array:
         raise ValueError(f"matrix must be square with at least one row, got shape {matrix.shape}.")
     csr = sp.csr_array(matrix, dtype=np.float64, copy=True)
     csr.sum_duplicates()  # also sorts the columns of each row: the order in which the kernels add
-    csr.eliminate_zeros()
+    if not csr.data.all():
+        csr.eliminate_zeros()
     return csr

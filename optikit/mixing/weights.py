@@ -41,12 +41,12 @@ def circulant(n: int, taps: Iterable[tuple[int, float]], kind: str = "mixing") -
 def metropolis(graph: Graph, lazy: bool = False) -> MixingMatrix:
     """Metropolis-Hastings: ``1 / (1 + max(deg_i, deg_j))`` (Xiao, Boyd 2004); lazy: ``(I + W) / 2``."""
     _require_undirected(graph, "metropolis", "max_degree, row_stochastic or col_stochastic")
-    links = graph.adjacency.tocoo()
+    rows, columns = _links(graph)
     degrees = graph.degrees
-    weights = 1.0 / (1.0 + np.maximum(degrees[links.row], degrees[links.col]))
+    weights = 1.0 / (1.0 + np.maximum(degrees[rows], degrees[columns]))
     if lazy:
         weights = 0.5 * weights
-    return _fill_diagonal(graph, links, weights, "mixing")
+    return _fill_diagonal(graph, rows, columns, weights, "mixing")
 
 
 def max_degree(graph: Graph) -> MixingMatrix:
@@ -57,9 +57,9 @@ def max_degree(graph: Graph) -> MixingMatrix:
             f"{int(np.flatnonzero(graph.degrees != graph.out_degrees)[0])} differs; "
             "use row_stochastic or col_stochastic."
         )
-    links = graph.adjacency.tocoo()
-    weights = np.full(links.nnz, 1.0 / (1.0 + graph.degrees.max(initial=0)))
-    return _fill_diagonal(graph, links, weights, "mixing")
+    rows, columns = _links(graph)
+    weights = np.full(rows.size, 1.0 / (1.0 + graph.degrees.max(initial=0)))
+    return _fill_diagonal(graph, rows, columns, weights, "mixing")
 
 
 def laplacian_mixing(graph: Graph) -> MixingMatrix:
@@ -86,17 +86,17 @@ def laplacian_gossip(graph: Graph, scale: str = "optimal") -> MixingMatrix:
 
 def row_stochastic(graph: Graph) -> MixingMatrix:
     """``1 / (1 + indeg_i)`` on the links into i and on i itself; kind row."""
-    links = graph.adjacency.tocoo()
+    rows, columns = _links(graph)
     degrees = graph.degrees
     own = 1.0 / (1.0 + degrees)
-    return MixingMatrix(_with_diagonal(graph.n, links, own[links.row], own), "row")
+    return MixingMatrix(_with_diagonal(graph.n, rows, columns, own[rows], own), "row")
 
 
 def col_stochastic(graph: Graph) -> MixingMatrix:
     """``1 / (1 + outdeg_j)`` on the links out of j and on j itself; kind col."""
-    links = graph.adjacency.tocoo()
+    rows, columns = _links(graph)
     own = 1.0 / (1.0 + graph.out_degrees)
-    return MixingMatrix(_with_diagonal(graph.n, links, own[links.col], own), "col")
+    return MixingMatrix(_with_diagonal(graph.n, rows, columns, own[columns], own), "col")
 
 
 def default_weights(graph: Graph) -> MixingMatrix:
@@ -104,17 +104,30 @@ def default_weights(graph: Graph) -> MixingMatrix:
     return max_degree(graph) if graph.directed else metropolis(graph)
 
 
-def _fill_diagonal(graph: Graph, links: sp.coo_array, weights: np.ndarray, kind: str) -> MixingMatrix:
-    diagonal = 1.0 - np.bincount(links.row, weights, minlength=graph.n)
+def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Who hears, and whom: int64 arrays, one entry per directed link, in the order of the adjacency."""
+    rows = np.repeat(np.arange(graph.n), graph.degrees)
+    return rows, graph.adjacency.indices.astype(np.int64)
+
+
+def _fill_diagonal(
+    graph: Graph, rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, kind: str
+) -> MixingMatrix:
+    diagonal = 1.0 - np.bincount(rows, weights, minlength=graph.n)
     diagonal[np.abs(diagonal) < 1e-15 * graph.n] = 0.0
-    return MixingMatrix(_with_diagonal(graph.n, links, weights, diagonal), kind)
+    return MixingMatrix(_with_diagonal(graph.n, rows, columns, weights, diagonal), kind)
 
 
-def _with_diagonal(n: int, links: sp.coo_array, weights: np.ndarray, diagonal: np.ndarray) -> sp.coo_array:
+def _with_diagonal(
+    n: int, rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, diagonal: np.ndarray
+) -> sp.csr_array:
+    """CSR with sorted columns, by hand: SciPy's conversions are what a time-varying graph would wait for."""
     nodes = np.arange(n)
-    entries = np.concatenate([weights, diagonal])
-    positions = (np.concatenate([links.row, nodes]), np.concatenate([links.col, nodes]))
-    return sp.coo_array((entries, positions), shape=(n, n))
+    keys = np.concatenate([rows * n + columns, nodes * (n + 1)])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    indptr = np.searchsorted(keys, np.arange(n + 1) * n)
+    return sp.csr_array((np.concatenate([weights, diagonal])[order], keys % n, indptr), shape=(n, n))
 
 
 def _require_undirected(graph: Graph, rule: str, remedy: str) -> None:
