@@ -165,7 +165,8 @@ class LinearModel(Objective):
         found = compiled_loss(self.loss)
         if found is None:
             return None
-        features, none = self._products.features, np.zeros(0, dtype=self.dtype)
+        features: Any = self._products.features
+        none = np.zeros(0, dtype=self.dtype)
         no_index = np.zeros(0, dtype=np.int32)
         if self.data.is_sparse:
             arrays = (np.zeros((0, 0), self.dtype), features.data, features.indices, features.indptr)
