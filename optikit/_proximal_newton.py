@@ -22,6 +22,7 @@ def newton_prox(loss: Loss, z: Any, step: Any, y: Any, iterations: int = 2000) -
     xp = array_namespace(z)
     z = xp.asarray(z + 0.0 * (y * step))
     rounding = 2.0 * float(xp.finfo(z.dtype).eps)
+    least = xp.minimum(xp.abs(z), xp.ones_like(z))  # a kink at 0 is not bisected to denormals
     with np.errstate(over="ignore", invalid="ignore"):  # exponential losses overflow on the way to the root
         low, high = _bracket(loss, z, step, y, xp)
         t, last = z, high - low
@@ -33,7 +34,7 @@ def newton_prox(loss: Loss, z: Any, step: Any, y: Any, iterations: int = 2000) -
             move = residual / (1.0 + step * loss.second_derivative(t, y))
             good = (t - move >= low) & (t - move <= high) & (xp.abs(move) <= 0.5 * last)
             settled = xp.abs(residual) <= rounding * (xp.abs(t) + xp.abs(z) + xp.abs(push))
-            settled = (settled & xp.isfinite(residual)) | (high - low <= rounding * (xp.abs(t) + xp.abs(z)))
+            settled = (settled & xp.isfinite(residual)) | (high - low <= rounding * (xp.abs(t) + least))
             move = xp.where(good, move, xp.where(settled, xp.zeros_like(t), t - (0.5 * low + 0.5 * high)))
             t, last = xp.where(rests, t, t - move), xp.abs(move)
             rests = rests | settled
