@@ -30,13 +30,16 @@ def new_axes(width: float = 6.0, height: float = 4.0) -> Axes:
     return new_grid(1, 1, width, height)[0, 0]
 
 
-def new_grid(rows: int, columns: int, width: float, height: float) -> np.ndarray:
-    """Array (rows, columns) of axes on a figure of its own, see `new_axes`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def new_grid(
+    rows: int, columns: int, width: float, height: float, figure: Figure | None = None
+) -> np.ndarray:
+    """Array (rows, columns) of axes on the given figure, or on one of its own, see `new_axes`."""
+    if figure is None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
     return figure.subplots(rows, columns, squeeze=False)
 
 
@@ -80,14 +83,15 @@ def plot_history(
         history: Any = getattr(run, "history", run)
         horizontal, vertical = history[x], history[y] - optimum
         shown = np.isfinite(vertical)
-        lowest = min(lowest, np.min(vertical[shown], initial=np.inf))
+        # Round 0 has no place on logarithmic axes: it does not decide against them (consensus starts at 0).
+        lowest = min(lowest, np.min(vertical[shown & (horizontal > 0)], initial=np.inf))
         ax.plot(horizontal[shown], vertical[shown], label=label or None, **line)
     if scale == "auto":
-        scale = "loglog" if lowest > 0 else "linear"
+        scale = "loglog" if 0 < lowest < np.inf else "linear"
     if scale in {"loglog", "semilogy"}:
-        ax.set_yscale("log")
+        ax.set_yscale("log", nonpositive="mask")
     if scale == "loglog":
-        ax.set_xscale("log", nonpositive="mask")  # round 0 has no place on it
+        ax.set_xscale("log", nonpositive="mask")
     ax.set_xlabel(AXIS_LABELS.get(x, x))
     ax.set_ylabel(AXIS_LABELS.get(y, y) + (" - optimum" if optimum else ""))
     ax.grid(True, which="major", alpha=0.3)
@@ -106,24 +110,27 @@ def add_slope(ax: Axes, exponent: float, through: tuple[float, float], *, label:
 
 
 def plot_convergence(
-    runs: Mapping[str, History | Result],
+    runs: Mapping[str, History | Result] | History | Result,
     *,
     optimum: float = 0.0,
     gap: str = "objective",
     x: Sequence[str] = ("round", "floats_sent"),
+    figure: Figure | None = None,
     **line: Any,
 ) -> Figure:
     """Optimality gap and consensus error of several runs, each against rounds and against floats sent.
 
     Parameters
     ----------
-    runs : mapping of label to History or Result
+    runs : mapping of label to History or Result, or one of these
     optimum : float, default 0
         Subtracted from the column `gap`.
     gap : str, default "objective"
         Column drawn in the upper row; "gap" is the certified gap of methods that have one.
     x : sequence of str, default ("round", "floats_sent")
         Columns of the horizontal axes, one picture each.
+    figure : matplotlib Figure, optional
+        An empty one to draw on; a new one by default.
     **line
         Passed to matplotlib's `plot`.
 
@@ -132,12 +139,12 @@ def plot_convergence(
     matplotlib Figure
         Two rows, one column for each entry of `x`; the consensus error is below.
     """
-    axes = new_grid(2, len(x), 4.8 * len(x), 6.4)
+    axes = new_grid(2, len(x), 4.8 * len(x), 6.4, figure)
     for column, horizontal in enumerate(x):
         plot_history(runs, y=gap, x=horizontal, optimum=optimum, ax=axes[0, column], **line)
         plot_history(runs, y="consensus_error", x=horizontal, ax=axes[1, column], **line)
         for row in range(2):
-            if column or row:
-                axes[row, column].get_legend().remove()
-    figure: Any = axes[0, 0].figure
-    return figure
+            legend = axes[row, column].get_legend()
+            if legend is not None and (column or row):
+                legend.remove()
+    return axes[0, 0].get_figure()
