@@ -87,8 +87,12 @@ class AgentStreams:
         """
         xp = resolve_namespace(xp)
         step = check_integer(step, "step", minimum=0, maximum=2**63 - 1)
+        size = check_integer(size, "size", minimum=0, maximum=2**33 - 1)
         blocks = -(-size // 4)
-        agents = np.asarray(agents, dtype=np.uint64)
+        who = np.asarray(agents)
+        if who.ndim != 1 or (who.size and (who.min() < 0 or who.max() > _MASK)):
+            raise ValueError(f"agents must be a list of numbers in 0..2**32 - 1, got {agents!r}.")
+        agents = who.astype(np.uint64)
         # Counter words: draw block, agent, step (low and high half). Blocks fit 31 bits by the limit on size.
         draw = from_numpy(np.arange(blocks, dtype=np.uint64)[None, :], xp)
         who = from_numpy(np.ascontiguousarray(agents)[:, None], xp)

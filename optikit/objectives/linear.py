@@ -244,6 +244,6 @@ def _largest_gram_eigenvalue(block: Any) -> float:
         return max(0.0, float(np.linalg.eigvalsh(gram)[-1]))
     from scipy.sparse.linalg import svds
 
-    # A fixed start, but no special vector: ones are orthogonal to the columns of centred data.
+    # A fixed start, but no special vector: centred data are orthogonal to ones.
     start = np.random.Generator(np.random.PCG64(0)).standard_normal(min(n, d))
     return float(svds(block, k=1, v0=start, return_singular_vectors=False)[0]) ** 2
