@@ -68,7 +68,7 @@ def plot_graph(
     colours: dict[str, Any] = (
         {"color": "#2f6fb0"} if values is None else {"c": np.asarray(values), "cmap": "viridis"}
     )
-    ax.scatter(places[:, 0], places[:, 1], s=_node_size(graph.n), zorder=2, edgecolors="white", **colours)
+    ax.scatter(places[:, 0], places[:, 1], s=_node_size(graph.n, ax), zorder=2, edgecolors="white", **colours)
     if labels or (labels is None and graph.n <= 40):
         for agent, (x, y) in enumerate(places):
             ax.annotate(
@@ -86,8 +86,14 @@ def plot_graph(
     return ax
 
 
-def _node_size(n: int) -> float:
-    return float(np.clip(3600 / n, 12, 190))
+def _node_size(n: int, ax: Axes) -> float:
+    """Area in points^2 such that neighbours on the circle leave half of their distance free for a link."""
+    figure: Any = ax.figure
+    box = ax.get_position()
+    width, height = figure.get_size_inches()
+    side = 72.0 * min(box.width * width, box.height * height)
+    apart = side / 2.5 * 2.0 * math.sin(math.pi / max(n, 2))
+    return float(np.clip((0.5 * apart) ** 2, 4.0, 190.0))
 
 
 def _arrows(ax: Axes, places: np.ndarray, edges: np.ndarray) -> None:
@@ -177,6 +183,7 @@ def plot_sequence(
     *,
     layout: str | np.ndarray = "auto",
     columns: int = 6,
+    figure: Figure | None = None,
 ) -> Figure:
     """The graphs of the first rounds of a sequence, side by side.
 
@@ -189,12 +196,14 @@ def plot_sequence(
         See `plot_graph`; "auto" keeps every agent on the circle, so that rounds can be compared.
     columns : int, default 6
         Pictures in a row.
+    figure : matplotlib Figure, optional
+        An empty one to draw on; a new one by default.
     """
     sequence = _as_sequence(sequence)
     rounds = min(sequence.period or 12, 12) if rounds is None else check_integer(rounds, "rounds", minimum=1)
     columns = min(columns, rounds)
     rows = math.ceil(rounds / columns)
-    axes = new_grid(rows, columns, 2.0 * columns, 2.2 * rows)
+    axes = new_grid(rows, columns, 2.0 * columns, 2.2 * rows, figure)
     if isinstance(layout, str) and layout == "auto":
         layout = "circle"
     for q, ax in enumerate(axes.ravel()):
@@ -203,8 +212,7 @@ def plot_sequence(
             ax.set_title(f"round {q}", fontsize=9)
         else:
             ax.set_axis_off()
-    figure: Any = axes[0, 0].figure
-    return figure
+    return axes[0, 0].get_figure()
 
 
 def plot_contraction(
