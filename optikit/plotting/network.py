@@ -88,10 +88,7 @@ def plot_graph(
 
 def _node_size(n: int, ax: Axes) -> float:
     """Area in points^2 such that neighbours on the circle leave half of their distance free for a link."""
-    figure: Any = ax.figure
-    box = ax.get_position()
-    width, height = figure.get_size_inches()
-    side = 72.0 * min(box.width * width, box.height * height)
+    side = 72.0 * min(ax.bbox.width, ax.bbox.height) / ax.figure.dpi
     apart = side / 2.5 * 2.0 * math.sin(math.pi / max(n, 2))
     return float(np.clip((0.5 * apart) ** 2, 4.0, 190.0))
 
