@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optikit._proximal_newton import newton_prox
-from optikit.arrays import array_namespace, to_numpy
+from optikit.arrays import array_namespace, is_numpy, to_numpy
 
 
 class Loss(ABC):
@@ -107,6 +107,10 @@ class Loss(ABC):
 
 def sigmoid(z: Any, xp: Any) -> Any:
     """1 / (1 + exp(-z)) without overflow: only exp of non-positive numbers is taken."""
+    if is_numpy(xp):  # one pass over the data instead of eight, and as accurate
+        from scipy.special import expit
+
+        return expit(z)
     e = xp.exp(-xp.abs(z))
     return xp.where(z >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
 

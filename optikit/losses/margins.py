@@ -22,7 +22,7 @@ class Logistic(Loss):
     def value(self, z: Any, y: Any) -> Any:
         xp = array_namespace(z)
         t = y * z
-        return xp.where(t < 0, -t, xp.zeros_like(t)) + xp.log1p(xp.exp(-xp.abs(t)))
+        return xp.maximum(-t, xp.zeros_like(t)) + xp.log1p(xp.exp(-xp.abs(t)))
 
     def derivative(self, z: Any, y: Any) -> Any:
         return -y * sigmoid(-y * z, array_namespace(z))

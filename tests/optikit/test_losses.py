@@ -130,6 +130,14 @@ def test_logistic_keeps_its_digits_in_both_tails():
     np.testing.assert_allclose(loss.derivative(z, y)[2:], [-np.exp(-40.0), -np.exp(-700.0)], rtol=1e-15)
 
 
+def test_logistic_slopes_are_right_to_the_last_digits_everywhere():
+    z = np.linspace(-740.0, 700.0, 3001)
+    found = Logistic().derivative(z, np.ones_like(z))
+    np.testing.assert_allclose(found, -1 / (1 + np.exp(z.astype(np.longdouble))), rtol=4e-16)
+    assert Logistic().derivative(np.array([np.inf, -np.inf]), np.ones(2)).tolist() == [0.0, -1.0]
+    assert np.isnan(Logistic().derivative(np.array([np.nan]), np.ones(1))).all()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_every_namespace_gives_the_same(name, xp):
     loss = ALL[name]
