@@ -13,11 +13,12 @@ constants and closed forms are derived for this toolkit.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from optikit.arrays import array_namespace, resolve_namespace, to_numpy
+from optikit.arrays import array_namespace, is_numpy, resolve_namespace, to_numpy
 from optikit.mixing import Cyclic, laplacian_gossip, rotating_star
 from optikit.network import Network
 from optikit.objectives import Objective, OracleCalls
@@ -147,6 +148,38 @@ class ChainInstance(_Instance):
             half = xp.sign(half) * xp.clip(xp.abs(half) - threshold, min=0.0)
             X[rows, odd], X[rows, even] = middle + half, middle - half
         return X
+
+    @cached_property
+    def compiled_oracle(self) -> tuple[Any, ...] | None:
+        """The functions as sparse L1 rows, see `LinearModel.compiled_oracle`: fifty times faster steps.
+
+        A row's score vanishes exactly where its two coordinates are equal, so ties keep ``sign(0) = 0``.
+        """
+        if not is_numpy(self.xp):
+            return None
+        from optikit._kernels_oracle import ABSOLUTE
+
+        entries, columns, indptr, targets, offsets = [], [], [0], [], [0]
+        for agent in self.agents:
+            group = agent // self.m
+            links = range(1 if group == 0 else 0, self.dim - 1, 2) if group != 1 else range(0)
+            rows: list[tuple[tuple[int, float], ...]] = [((0, 1.0),)] if group == 0 else []
+            rows += [((j, 1.0), (j + 1, -1.0)) for j in links]
+            rows = rows or [()]  # the middle group's zero function
+            weight = self.c * len(rows)  # the oracle takes the mean over an agent's rows
+            for row in rows:
+                columns += [j for j, _ in row]
+                entries += [weight * sign for _, sign in row]
+                indptr.append(len(columns))
+                targets.append(weight * self.b if len(row) == 1 else 0.0)
+            offsets.append(len(targets))
+        arrays = (
+            np.zeros((0, 0)),
+            np.array(entries),
+            np.array(columns, np.int32),
+            np.array(indptr, np.int32),
+        )
+        return (True, *arrays, np.array(targets), ABSOLUTE, 0.0, 0.0, np.array(offsets))
 
     def _mean_value(self, x: np.ndarray) -> float:
         return self.c / 3 * (abs(x[0] - self.b) + float(np.sum(np.abs(np.diff(x)))))

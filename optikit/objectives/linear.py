@@ -154,9 +154,10 @@ class LinearModel(Objective):
 
     @cached_property
     def compiled_oracle(self) -> tuple[Any, ...] | None:
-        """The first arguments of `optikit._kernels_oracle.block_oracle`, up to the ridge; None off the host.
+        """The first arguments of `optikit._kernels_oracle.block_oracle`, then the offsets of agents' rows.
 
-        For methods that compile a loop of many oracle steps of their own; they also count its calls.
+        None off the host and for losses without a compiled form. For methods that compile a loop of many
+        oracle steps of their own; they also count its calls.
         """
         if not isinstance(self._products, HostRows):
             return None
@@ -172,7 +173,7 @@ class LinearModel(Objective):
             arrays = (np.zeros((0, 0), self.dtype), features.data, features.indices, features.indptr)
         else:
             arrays = (features, none, no_index, no_index)
-        return (self.data.is_sparse, *arrays, self.targets, *found, self.l2)
+        return (self.data.is_sparse, *arrays, self.targets, *found, self.l2, self.data.offsets)
 
     # -- constants ----------------------------------------------------------------------------------------
 

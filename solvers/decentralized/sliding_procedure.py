@@ -34,7 +34,8 @@ def sliding_procedure(
 ) -> Slid:
     """T = `steps` subgradient steps from x (n_local, d); without `minorant` its slope and offset are zero.
 
-    Linear models on the host run in one compiled loop, others step by step; results agree to rounding.
+    Objectives that offer a compiled oracle (linear models on the host) run in one compiled loop, others step
+    by step; results agree to rounding.
     """
     xp = array_namespace(x)
     U, S = x + 0.0, xp.zeros_like(x)
@@ -65,11 +66,11 @@ def _compiled(
     from solvers.decentralized import _kernels_nonsmooth as kernels
 
     slide: Any = kernels.slide
-    slide(*oracle, objective.data.offsets, np.ascontiguousarray(pull), kappa, steps, minorant, U, S, H, phi)
+    slide(*oracle, np.ascontiguousarray(pull), kappa, steps, minorant, U, S, H, phi)
     calls = objective.calls
     calls.gradients += steps
     calls.values += steps if minorant else 0
-    calls.samples += steps * objective.data.n_samples
+    calls.samples += steps * int(oracle[-1][-1])
 
 
 def _step_by_step(

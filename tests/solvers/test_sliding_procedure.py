@@ -18,6 +18,7 @@ from optikit.losses import (
 )
 from optikit.objectives import FunctionObjective, LinearModel
 from solvers.decentralized.sliding_procedure import sliding_procedure
+from theory_checks.hard_instances import ChainInstance
 
 COMPILED = [LeastSquares(), Absolute(), Quantile(0.8), Hinge(), SquaredHinge(), Huber(0.7), Logistic()]
 
@@ -63,7 +64,7 @@ def test_the_compiled_oracle_is_the_model_s(loss, sparse):
     g = np.empty(4)
     for m in range(3):
         low, high = data.offsets[m], data.offsets[m + 1]
-        found = block_oracle(*model.compiled_oracle, low, high, X[m], g)
+        found = block_oracle(*model.compiled_oracle[:-1], low, high, X[m], g)
         assert found == pytest.approx(value[m], rel=1e-13)
         np.testing.assert_allclose(g, gradient[m], rtol=1e-12, atol=1e-14)
 
@@ -119,3 +120,19 @@ def test_a_rank_without_agents_does_nothing():
     model = LinearModel(blocks([5, 6], 3), "hinge").subset([])
     empty = np.zeros((0, 3))
     assert sliding_procedure(model, empty, empty, 1.0, 4, minorant=True).last.shape == (0, 3)
+
+
+def test_the_chain_s_compiled_oracle_is_the_chain_s():
+    chain = ChainInstance(2, 7, 1.3, 0.2)
+    for agents in (None, [0, 1], [2, 3], [1, 2, 3, 4]):
+        part = chain if agents is None else chain.subset(agents)
+        *oracle, offsets = part.compiled_oracle
+        X = np.random.default_rng(5).standard_normal((part.n_local, 7))
+        X[0, 2] = X[0, 1]  # a tie: the oracle resists with sign(0) = 0
+        value, gradient = part.value_and_gradient(X)
+        g = np.empty(7)
+        for k in range(part.n_local):
+            found = block_oracle(*oracle, offsets[k], offsets[k + 1], X[k], g)
+            assert found == pytest.approx(value[k], rel=1e-13, abs=1e-15)
+            np.testing.assert_allclose(g, gradient[k], rtol=1e-13)
+            np.testing.assert_array_equal(g == 0, gradient[k] == 0)
