@@ -12,7 +12,6 @@ import numpy as np
 from scipy import sparse
 
 from optikit.arrays import array_namespace, as_float_array, from_numpy, is_numpy, to_numpy
-from optikit.validation import check_finite
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,16 +88,16 @@ class AgentData:
 
     def _check_finite(self) -> None:
         for name, array in (("features", self.features), ("targets", self.targets)):
-            rows = _row_sums_of(array) if sparse.issparse(array) else array
-            try:
-                check_finite(rows, name)
-            except ValueError:
-                xp = array_namespace(rows)
-                bad = ~np.isfinite(to_numpy(rows if rows.ndim == 1 else xp.sum(xp.abs(rows), axis=1)))
-                row = int(np.argmax(bad))
-                raise ValueError(
-                    f"{name} must be finite, got NaN or infinity in {self.place(row)}."
-                ) from None
+            stored = array.data if sparse.issparse(array) else array
+            xp = array_namespace(stored)
+            bad = ~xp.isfinite(stored)
+            if not bool(xp.any(bad)):
+                continue
+            if sparse.issparse(array):
+                row = int(np.searchsorted(array.indptr, np.argmax(bad), side="right")) - 1
+            else:
+                row = int(np.argmax(to_numpy(bad if bad.ndim == 1 else xp.any(bad, axis=1))))
+            raise ValueError(f"{name} must be finite, got NaN or infinity in {self.place(row)}.")
 
     def place(self, row: int) -> str:
         """What errors call a row of `features`: its number within its agent, and the agent."""
@@ -209,7 +208,8 @@ class AgentData:
             digest = hashlib.sha256(f"{agent} {rows.stop - rows.start} {self.dim} {targets.dtype}".encode())
             if dense is None:
                 block = self.features[rows]
-                parts: tuple[Any, ...] = (block.indptr, block.indices.astype(np.int64), block.data)
+                indptr, indices = (index.astype(np.int64) for index in (block.indptr, block.indices))
+                parts: tuple[Any, ...] = (indptr, indices, block.data)
             else:
                 parts = (dense[rows],)
             for part in (*parts, targets[rows]):
@@ -235,28 +235,27 @@ class AgentData:
         """From one pair (features, targets) per agent; all dense or all sparse, in one namespace."""
         if not blocks:
             raise ValueError("blocks must hold at least one agent's (features, targets), got none.")
-        widths = {int(features.shape[1]) if features.ndim == 2 else -1 for features, _ in blocks}
+        kinds = {sparse.issparse(features) for features, _ in blocks}
+        if len(kinds) > 1:
+            raise ValueError("blocks must be all dense or all sparse, got some of each.")
+        rows: list[Any] = [features for features, _ in blocks]
+        if False in kinds:
+            rows = [as_float_array(features, name="features", finite=False) for features in rows]
+        values = [as_float_array(targets, name="targets", finite=False) for _, targets in blocks]
+        widths = {int(features.shape[1]) if features.ndim == 2 else -1 for features in rows}
         if len(widths) > 1 or -1 in widths:
             raise ValueError(
                 f"every block must be a matrix with the same columns, got widths {sorted(widths)}."
             )
-        sizes = [int(features.shape[0]) for features, _ in blocks]
-        for agent, (size, (_, targets)) in enumerate(zip(sizes, blocks)):
+        sizes = [int(features.shape[0]) for features in rows]
+        for agent, (size, targets) in enumerate(zip(sizes, values)):
             if tuple(targets.shape) != (size,):
-                raise ValueError(f"targets of agent {agent} must have shape ({size},), got {targets.shape}.")
-        xp = array_namespace(*(targets for _, targets in blocks))
-        stack = sparse.vstack if sparse.issparse(blocks[0][0]) else xp.concat
-        features = stack([features for features, _ in blocks])
-        return cls(features, xp.concat([t for _, t in blocks]), np.concatenate(([0], np.cumsum(sizes))))
-
-
-def _row_sums_of(matrix: Any) -> np.ndarray:
-    """Per row, a number that is finite exactly when the row's stored entries are."""
-    bad = np.zeros(matrix.shape[0])
-    wrong = ~np.isfinite(matrix.data)
-    if wrong.any():
-        bad[np.searchsorted(matrix.indptr, np.flatnonzero(wrong), side="right") - 1] = np.nan
-    return bad
+                raise ValueError(
+                    f"targets of agent {agent} must have shape ({size},), got {tuple(targets.shape)}."
+                )
+        xp = array_namespace(*values)
+        features = sparse.vstack(rows, format="csr") if True in kinds else xp.concat(rows)
+        return cls(features, xp.concat(values), np.concatenate(([0], np.cumsum(sizes))))
 
 
 def _row_range(matrix: Any, low: int, high: int) -> Any:
