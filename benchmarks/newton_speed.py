@@ -1,7 +1,7 @@
 """Sub-sampled Newton against scikit-learn's solvers: logistic regression, n = 60000, d = 300, l2 = 1e-4.
 
-Every solver is run to the same gap of 1e-10 (against a reference optimum found first), timed in one run on one
-core. Targets: at least 2x faster than newton-cholesky and faster than lbfgs; at cond(H) >= 1e5 at least
+Every solver is run to the same gap of 1e-10 (against a reference optimum found first), timed in one run on
+one core. Targets: at least 2x faster than newton-cholesky and faster than lbfgs; at cond(H) >= 1e5 at least
 10x faster than lbfgs and 1.2x faster than newton-cholesky; memory beyond X: O(n) + 2 m d + d^2.
 """
 
