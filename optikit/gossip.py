@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from optikit.arrays import array_namespace
@@ -41,6 +42,8 @@ def chebyshev_contraction(lam: float, rounds: int) -> float:
     r""":math:`1/T_m(1/\lambda)`, the contraction of m Chebyshev rounds when \|eigenvalues\| <= lam."""
     if lam == 0.0:
         return 0.0 if rounds else 1.0
+    if lam >= 1.0:
+        return 1.0
     return 1.0 / math.cosh(min(rounds * math.acosh(1.0 / lam), 700.0))
 
 
@@ -55,7 +58,7 @@ def chebyshev_mix(network: Any, X: Any, *, rounds: int, lam: float | None = None
     Parameters
     ----------
     network : Network
-        With a static symmetric mixing matrix.
+        With a static symmetric matrix of kind mixing, or gossip (then W is ``I - G``).
     X : array, shape (n_local, ...)
     rounds : int
         m >= 0.
@@ -69,34 +72,54 @@ def chebyshev_mix(network: Any, X: Any, *, rounds: int, lam: float | None = None
         For a time-varying, non-symmetric or disconnected matrix.
     """
     check_integer(rounds, "rounds", minimum=0)
-    matrix = _static_symmetric(network)
+    matrix = static_symmetric(network.topology)
     lam = matrix.lam() if lam is None else check_real(lam, "lam", minimum=0.0, maximum=1.0, open_high=True)
     if lam >= 1.0:
         raise ValueError("Chebyshev gossip needs a connected network: lambda of this one is 1.")
     if rounds == 0:
         return X
-    previous, current = X, network.mix(X)
+    mix = network.mix if matrix.kind == "mixing" else (lambda Y: Y - network.gossip(Y))
+    previous, current = X, mix(X)
     if lam == 0.0:  # one round averages exactly
-        return mix_rounds(network, current, rounds=rounds - 1)
+        for _ in range(rounds - 1):
+            current = mix(current)
+        return current
     # The ratio t_{j-1} / t_j stays below 1, where the t_j themselves would overflow.
     ratio = lam
     for _ in range(rounds - 1):
         following = 1.0 / (2.0 / lam - ratio)
         factor = 2.0 / lam * following
-        previous, current = current, factor * network.mix(current) - (ratio * following) * previous
+        previous, current = current, factor * mix(current) - (ratio * following) * previous
         ratio = following
     return current
 
 
-def _static_symmetric(network: Any) -> Any:
-    sequence = network.topology
-    if sequence is None or sequence.period != 1:
+def chebyshev_gossip(network: Any, *arrays: Any, rounds: int, lam: float | None = None) -> Any:
+    """``X - p_m(W) X``, the polynomial of `chebyshev_mix`; one exchange per round for all arrays (n, d)."""
+    xp = array_namespace(arrays[0])
+    stacked = xp.concat(arrays, axis=1) if len(arrays) > 1 else arrays[0]
+    moved = stacked - chebyshev_mix(network, stacked, rounds=rounds, lam=lam)
+    if len(arrays) == 1:
+        return moved
+    ends = accumulate(array.shape[1] for array in arrays)
+    return tuple(moved[:, end - array.shape[1] : end] for array, end in zip(arrays, ends))
+
+
+def static_symmetric(topology: Any) -> Any:
+    """The matrix of a topology that Chebyshev polynomials apply to: static, symmetric, mixing or gossip.
+
+    Raises
+    ------
+    ValueError
+        For any other topology, naming what is wrong.
+    """
+    if topology is None or topology.period != 1:
         raise ValueError("Chebyshev gossip needs a static network, got a time-varying one or none.")
-    matrix = sequence.matrix(0)
-    if matrix.kind != "mixing" or not matrix.is_symmetric:
+    matrix = topology.matrix(0)
+    if matrix.kind not in ("mixing", "gossip") or not matrix.is_symmetric:
+        found = f"kind {matrix.kind!r}" + ("" if matrix.is_symmetric else ", not symmetric")
         raise ValueError(
-            f"Chebyshev gossip needs a symmetric matrix of kind 'mixing', got kind {matrix.kind!r}"
-            f"{'' if matrix.is_symmetric else ', not symmetric'}."
+            f"Chebyshev gossip needs a symmetric matrix of kind 'mixing' or 'gossip', got {found}."
         )
     return matrix
 
@@ -140,7 +163,7 @@ def gossip_sum(network: Any, X: Any, *, rounds: int, chebyshev: bool = True) -> 
     flat = xp.reshape(X, (X.shape[0], -1))
     first = network.round
     if chebyshev:
-        contraction = chebyshev_contraction(_static_symmetric(network).lam(), rounds)
+        contraction = chebyshev_contraction(static_symmetric(network.topology).lam(), rounds)
         mixed = chebyshev_mix(network, flat, rounds=rounds)
     else:
         window = network.topology.window(first, rounds)

@@ -108,7 +108,7 @@ METHODS = {
             "solvers.decentralized.nonsmooth:NonsmoothTimeVarying",
             "Optimal method for non-smooth losses over changing graphs, with a certified gap",
             loss="hinge",
-            defaults={"gossip_steps": None, "inner_steps": None},
+            defaults={"gossip_steps": None, "chebyshev": None, "inner_steps": None},
             options={"l2": 0.01, "max_rounds": 20_000, "record_every": "10"},
             rate=-2.0,
             links="gossip",

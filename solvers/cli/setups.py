@@ -67,15 +67,16 @@ def _build_nonsmooth(
     cls: Any, parameters: dict[str, Any], settings: dict[str, Any], problem: Any
 ) -> tuple[Any, dict[str, Any]]:
     from solvers.decentralized.nonsmooth import for_accuracy
-    from solvers.decentralized.nonsmooth_rules import best_gossip_steps
+    from solvers.decentralized.nonsmooth_rules import chosen_gossip
 
     given = {name: value for name, value in parameters.items() if value is not None}
     if settings["eps"] is None:
-        if "gossip_steps" not in given:
-            given["gossip_steps"] = best_gossip_steps(problem.network.topology)
+        gossip = chosen_gossip(
+            problem.network.topology, given.pop("gossip_steps", None), given.pop("chebyshev", None)
+        )
         if settings["radius"] is not None:
             raise ValueError("--radius is for --l2 0 with an accuracy: give --eps too.")
-        return cls(**given), {}
+        return cls(gossip_steps=gossip.steps, chebyshev=gossip.chebyshev, **given), {}
     r = given.pop("r")
     if r > 0 and settings["radius"] is not None:
         raise ValueError("--radius is for problems without a ridge: give --l2 0.")

@@ -40,7 +40,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optikit.arrays import array_namespace
-from optikit.gossip import window_gossip
+from optikit.gossip import chebyshev_gossip, static_symmetric, window_gossip
 from optikit.result import Certificate
 from optikit.solver import IterativeSolver, per_agent, replicated
 from optikit.validation import check_integer, check_real
@@ -48,7 +48,7 @@ from solvers.decentralized.composite import composite_metrics
 from solvers.decentralized.nonsmooth_rules import (
     Schedule,
     auto_params,
-    best_gossip_steps,
+    chosen_gossip,
     convex_mode,
     gossip_chi,
     schedule,
@@ -103,6 +103,9 @@ class NonsmoothTimeVarying(IterativeSolver):
     gossip_steps : int, default 1
         Rounds B per iteration: W becomes ``I - prod_q (I - W(q))`` over B rounds. Needed where single
         rounds are not connected; with the period of a finite-time sequence chi is 1.
+    chebyshev : bool, default False
+        Make the B rounds a Chebyshev polynomial of a static symmetric network: about sqrt(chi) rounds bring
+        chi close to 1, where plain rounds need chi.
     r_x : float or None
         Part of r kept in the primal, in (0, r); default r / 2.
     theta_z_scale : float, default 1.0
@@ -122,6 +125,7 @@ class NonsmoothTimeVarying(IterativeSolver):
     inner_steps: int = 10
     chi: float | None = None
     gossip_steps: int = 1
+    chebyshev: bool = False
     r_x: float | None = None
     theta_z_scale: float = 1.0
     overlap: bool = True
@@ -143,11 +147,16 @@ class NonsmoothTimeVarying(IterativeSolver):
     # -- the run ------------------------------------------------------------------------------------------
 
     def validate(self, objective: Any, network: Any) -> None:
+        if self.chebyshev:
+            static_symmetric(network.topology)
         if self.chi is None:
-            gossip_chi(network.topology, self.gossip_steps)
+            self._gossip_chi(network)
+
+    def _gossip_chi(self, network: Any) -> float:
+        return gossip_chi(network.topology, self.gossip_steps, self.chebyshev)
 
     def init(self, objective: Any, network: Any, x0: Any) -> NonsmoothState:
-        chi = gossip_chi(network.topology, self.gossip_steps) if self.chi is None else self.chi
+        chi = self._gossip_chi(network) if self.chi is None else self.chi
         xp = array_namespace(x0)
         zero = [xp.zeros_like(x0) for _ in range(8)]
         return NonsmoothState(
@@ -181,6 +190,8 @@ class NonsmoothTimeVarying(IterativeSolver):
         x, x_tilde, slope, offset = self._inner_loop(objective, state.x, y, c.primal * c.r_x * A, c.r_x)
         if in_flight is not None:
             WV, WG = in_flight.wait()
+        elif self.chebyshev:
+            WV, WG = chebyshev_gossip(network, V, G, rounds=self.gossip_steps)
         else:
             WV, WG = window_gossip(network, V, G, rounds=self.gossip_steps)
         share = 2.0 / (k + 2.0)  # A / sum of A up to now
@@ -277,6 +288,7 @@ def for_accuracy(
     R: float | None = None,
     M: float | None = None,
     gossip_steps: int | None = None,
+    chebyshev: bool | None = None,
     preset: str = "practical",
     **options: Any,
 ) -> Plan:
@@ -294,7 +306,9 @@ def for_accuracy(
     M : float, optional
         Largest Lipschitz constant of an f_i; by default that of the objective.
     gossip_steps : int, optional
-        Rounds per iteration; by default `best_gossip_steps`.
+        Rounds per iteration.
+    chebyshev : bool, optional
+        Whether they are accelerated. Where neither is given, `best_gossip` chooses both.
     preset : {"practical", "theory"}
         See `auto_params`.
     **options
@@ -312,9 +326,11 @@ def for_accuracy(
         if R is None:
             raise ValueError("R, a bound on the norm of a minimiser, is needed when r = 0; got R=None.")
         r, tol = convex_mode(eps, R, M), eps / 2
-    steps = best_gossip_steps(network.topology) if gossip_steps is None else gossip_steps
-    chi = gossip_chi(network.topology, steps)
+    gossip = chosen_gossip(network.topology, gossip_steps, chebyshev)
+    chi = gossip_chi(network.topology, gossip.steps, gossip.chebyshev)
     K, T = auto_params(chi, M, r, tol, preset)
     options.setdefault("inner_steps", T)
-    solver = NonsmoothTimeVarying(r=r, chi=chi, gossip_steps=steps, **options)
-    return Plan(solver, tol, None if K is None else K * steps)
+    solver = NonsmoothTimeVarying(
+        r=r, chi=chi, gossip_steps=gossip.steps, chebyshev=gossip.chebyshev, **options
+    )
+    return Plan(solver, tol, None if K is None else K * gossip.steps)

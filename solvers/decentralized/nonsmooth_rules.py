@@ -10,14 +10,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from optikit.gossip import chebyshev_contraction, static_symmetric
 from optikit.validation import check_choice, check_real
 
 #: chi comes from a finite set of rounds and from floating-point spectra; a chi too small diverges late.
 CHI_SAFETY = 1.01
 
 
-def gossip_chi(topology: Any, gossip_steps: int = 1) -> float:
+def gossip_chi(topology: Any, gossip_steps: int = 1, chebyshev: bool = False) -> float:
     """chi of the operator that one iteration applies: the worst over the sequence's windows, times 1.01."""
+    if chebyshev:
+        contraction = chebyshev_contraction(static_symmetric(topology).lam(), gossip_steps)
+        if contraction >= 1.0:
+            raise ValueError("the network must be connected for Chebyshev gossip, got lambda = 1.")
+        return max(1.0, CHI_SAFETY / (1.0 - contraction**2))
     # Iteration k uses the rounds k B .. k B + B - 1: only windows that start there matter.
     count = 100 if topology.period is None else math.lcm(topology.period, gossip_steps) // gossip_steps
     chi = topology.chi(gossip_steps, starts=range(0, count * gossip_steps, gossip_steps))
@@ -102,11 +108,20 @@ def convex_mode(eps: float, R: float, M: float) -> float:
     return r
 
 
-def best_gossip_steps(topology: Any) -> int:
-    """Rounds B per iteration, 1 or the period, that need the fewest rounds in all.
+@dataclass(frozen=True)
+class GossipPlan:
+    """Rounds B of one iteration, and whether they are accelerated."""
 
-    K iterations take B K rounds, and K is proportional to chi of the B-round operator: B chi decides. Windows
-    win where single rounds are not connected, and for finite-time sequences, whose product has chi = 1.
+    steps: int
+    chebyshev: bool = False
+
+
+def best_gossip(topology: Any) -> GossipPlan:
+    """The rounds per iteration that need the fewest rounds in all.
+
+    K iterations take B K rounds, and K is proportional to chi of the B-round operator: B chi decides.
+    Candidates are one round; one period, which wins where single rounds are not connected and for finite-time
+    sequences (their product has chi = 1); and Chebyshev polynomials on static symmetric networks.
 
     Raises
     ------
@@ -120,6 +135,28 @@ def best_gossip_steps(topology: Any) -> int:
             "the sequence has disconnected rounds and no period: pass gossip_steps=B, the length of a window "
             "whose union is connected."
         )
-    if period is None or period == 1:
-        return 1
-    return 1 if single <= period * topology.chi(period, starts=(0,)) else int(period)
+    if period is None:
+        return GossipPlan(1)
+    if period > 1:
+        return GossipPlan(1 if single <= period * topology.chi(period, starts=(0,)) else int(period))
+    matrix = topology.matrix(0)
+    if not matrix.is_symmetric or not math.isfinite(single):
+        return GossipPlan(1)
+    # chi falls like m^-2 until it is near 1, so m chi has one minimum, at about sqrt(chi) rounds.
+    lam, best, rounds = matrix.lam(), single, 1
+    for m in range(2, 2 + math.ceil(2.0 * math.sqrt(single))):
+        cost = m / (1.0 - chebyshev_contraction(lam, m) ** 2)
+        if cost < best:
+            best, rounds = cost, m
+    return GossipPlan(rounds, chebyshev=rounds > 1)
+
+
+def chosen_gossip(topology: Any, steps: int | None, chebyshev: bool | None) -> GossipPlan:
+    """What the user chose; `best_gossip` where they left everything open."""
+    if steps is None and not chebyshev:
+        best = best_gossip(topology)
+        return best if chebyshev is None or not best.chebyshev else GossipPlan(1)
+    if steps is None:
+        best = best_gossip(topology)
+        return GossipPlan(best.steps, chebyshev=True)
+    return GossipPlan(steps, bool(chebyshev))

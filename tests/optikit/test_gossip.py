@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from optikit.gossip import chebyshev_contraction, chebyshev_mix, gossip_sum, mix_rounds, window_gossip
+from optikit.gossip import (
+    chebyshev_contraction,
+    chebyshev_gossip,
+    chebyshev_mix,
+    gossip_sum,
+    mix_rounds,
+    window_gossip,
+)
 from optikit.graphs import Graph, complete, grid, ring, static_exponential
-from optikit.mixing import metropolis
+from optikit.mixing import laplacian_gossip, metropolis
 from optikit.mixing.finite_time import base_graph
 from optikit.network import Network
 
@@ -58,6 +65,19 @@ def test_chebyshev_refuses_what_its_theorem_does_not_cover():
         chebyshev_mix(Network(ring(8)), X, rounds=-1)
     with pytest.raises(ValueError, match="lam must be"):
         chebyshev_mix(Network(ring(8)), X, rounds=3, lam=1.5)
+
+
+def test_chebyshev_takes_gossip_matrices_and_several_blocks_in_one_exchange():
+    matrix = laplacian_gossip(ring(12))
+    X, Y = np.random.default_rng(4).standard_normal((2, 12, 3))
+    expected = chebyshev_mix(Network(matrix.to_mixing()), X, rounds=4)
+    network = Network(matrix)
+    moved, other = chebyshev_gossip(network, X, Y[:, :2], rounds=4)
+    np.testing.assert_allclose(moved, X - expected, atol=1e-14)
+    assert other.shape == (12, 2)
+    assert network.round == 4
+    assert network.ledger.messages == 4 * 24
+    np.testing.assert_allclose(chebyshev_gossip(network, X, rounds=4), moved, atol=1e-15)
 
 
 def test_complete_graph_averages_in_one_chebyshev_round():
