@@ -23,7 +23,7 @@ def dense_scores(features: Any, offsets: Any, X: Any, out: Any) -> None:
         low, high = offsets[m], offsets[m + 1]
         x = X[m]
         if (high - low) * d > SMALL_BLOCK:
-            out[low:high] = np.dot(features[low:high], x)
+            np.dot(features[low:high], x, out[low:high])
             continue
         for i in range(low, high):
             out[i] = 0.0
@@ -45,7 +45,7 @@ def dense_adjoint(features: Any, offsets: Any, s: Any, out: Any) -> None:
     for m in range(offsets.size - 1):
         low, high = offsets[m], offsets[m + 1]
         if (high - low) * d > SMALL_BLOCK:
-            out[m] = np.dot(s[low:high], features[low:high])
+            np.dot(s[low:high], features[low:high], out[m])
             continue
         row = out[m]
         for i in range(low, high):
@@ -64,7 +64,7 @@ def dense_gram(features: Any, offsets: Any, s: Any, out: Any) -> None:
         for i in range(high - low):
             for j in range(rows.shape[1]):
                 scaled[i, j] = rows[i, j] * s[low + i]
-        out[m] = np.dot(scaled.T, rows)
+        np.dot(scaled.T, rows, out[m])
 
 
 @njit(cache=True)

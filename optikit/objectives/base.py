@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from optikit.arrays import as_float_array
+
 
 @dataclass
 class OracleCalls:
@@ -49,6 +51,16 @@ class Objective(ABC):
     def n_local(self) -> int:
         """Agents held here."""
         return self.agents.size
+
+    def _point(self, X: Any, name: str = "X") -> Any:
+        """X once its shape is known to be that of a point, or of one point per agent held here."""
+        if not hasattr(X, "shape"):
+            X = as_float_array(X, name=name, xp=self.xp)
+        if X.shape != (self.n_local, self.dim) and X.shape != (self.dim,):
+            raise ValueError(
+                f"{name} must have shape ({self.n_local}, {self.dim}) or ({self.dim},), got {tuple(X.shape)}."
+            )
+        return X
 
     @abstractmethod
     def value(self, X: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optikit.arrays import array_namespace, resolve_namespace, to_numpy
+from optikit.arrays import array_namespace, as_float_array, resolve_namespace, to_numpy
 from optikit.objectives.base import Objective, OracleCalls, digest_arrays, places_of
 from optikit.validation import check_integer
 
@@ -27,6 +27,15 @@ class FunctionObjective(Objective):
     name : str, default "functions"
         Part of a checkpoint's identity: functions themselves cannot be digested.
     xp : namespace or str, default "numpy"
+
+    Raises
+    ------
+    TypeError
+        For a value or gradient that is not callable, or constants that are not real numbers.
+    ValueError
+        For constants of a wrong shape or sign. Later, when a function returns another shape than it should.
+    FloatingPointError
+        When a function returns NaN or infinity; the agent is named, and the driver ends the run as diverged.
     """
 
     def __init__(
@@ -61,6 +70,16 @@ class FunctionObjective(Objective):
             "strong_convexity": strong_convexity,
             "lipschitz": lipschitz,
         }
+        for label, constant in self._constants.items():
+            if constant is not None:
+                self._check_constant(label, constant)
+
+    def _check_constant(self, name: str, constant: Any) -> None:
+        numbers = as_float_array(constant, name=name, xp=np, finite=False)
+        lowest = -np.inf if name == "strong_convexity" else 0.0  # weak convexity is a negative one
+        if numbers.shape not in ((), (self.n_agents,)) or not bool(np.all(numbers >= lowest)):
+            needed = "numbers" if name == "strong_convexity" else "numbers >= 0"
+            raise ValueError(f"{name} must be one or {self.n_agents} {needed}, got {constant!r}.")
 
     @classmethod
     def from_agents(
@@ -84,6 +103,7 @@ class FunctionObjective(Objective):
         return cls(value, gradient, len(values), dim, **options)
 
     def _block(self, X: Any) -> Any:
+        X = self._point(X)
         if X.ndim == 1:
             X = self.xp.broadcast_to(X, (self.n_local, self.dim))
         return X

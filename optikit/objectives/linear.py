@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optikit.agent_data import AgentData
-from optikit.arrays import as_float_array, from_numpy, is_numpy, to_numpy
+from optikit.arrays import from_numpy, is_numpy, to_numpy
 from optikit.losses import Loss, get_loss
 from optikit.objectives.base import Objective, OracleCalls, digest_arrays
 from optikit.objectives.rows import HostRows, StackedRows, rows_of
@@ -63,23 +63,13 @@ class LinearModel(Objective):
 
     def scores(self, X: Any) -> Any:
         """``<x_mi, X_m>`` for every row, ``(N_local,)``."""
-        return self._products.scores(self._point(X))
+        return self._products.scores(self._point(X))  # the kernels do not check bounds
 
     def adjoint(self, s: Any) -> Any:
         """``sum_i s_mi x_mi`` for every agent, ``(n_local, d)``, from one number per row."""
         if tuple(s.shape) != (self.data.n_samples,):
             raise ValueError(f"s must have shape ({self.data.n_samples},), got {tuple(s.shape)}.")
         return self._products.adjoint(s)
-
-    def _point(self, X: Any, name: str = "X") -> Any:
-        # The kernels do not check bounds: a wrong shape must not reach them.
-        if not hasattr(X, "shape"):
-            X = as_float_array(X, name=name, xp=self.xp)
-        if X.shape != (self.n_local, self.dim) and X.shape != (self.dim,):
-            raise ValueError(
-                f"{name} must have shape ({self.n_local}, {self.dim}) or ({self.dim},), got {tuple(X.shape)}."
-            )
-        return X
 
     # -- the oracle ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,16 @@ class Quadratic(Objective):
     b : array, shape (n, d)
     c : array, shape (n,), optional
         Zeros by default.
+    agents : array of int, shape (n,), optional
+        Global numbers of the agents held here; 0..n-1 by default.
+    n_agents : int, optional
+        Agents of the whole problem; n by default.
+
+    Raises
+    ------
+    ValueError
+        For shapes that disagree, data that are not finite, or a matrix that is not symmetric (its agent is
+        named).
     """
 
     def __init__(
@@ -36,13 +46,24 @@ class Quadratic(Objective):
             if c is None
             else as_float_array(c, name="c", xp=xp, shape=(n,))
         )
-        if n and float(xp.max(xp.abs(self.A - xp.matrix_transpose(self.A)))) > 1e-10 * (
-            1 + float(xp.max(xp.abs(self.A)))
-        ):
-            raise ValueError("A must hold symmetric matrices.")
         self.agents = np.arange(n) if agents is None else np.asarray(agents, dtype=np.int64)
         self.n_agents = n if n_agents is None else n_agents
         self.dim, self.dtype, self.calls = d, self.A.dtype, OracleCalls()
+        self._check_symmetry()
+
+    def _check_symmetry(self) -> None:
+        xp = self.xp
+        if self.A.size == 0:
+            return
+        tolerance = 1e-10 if self.A.dtype == xp.float64 else 1e-5
+        skew = xp.max(xp.abs(self.A - xp.matrix_transpose(self.A)), axis=(1, 2))
+        wrong = to_numpy(skew > tolerance * (1.0 + xp.max(xp.abs(self.A), axis=(1, 2))))
+        if wrong.any():
+            agent = int(self.agents[np.argmax(wrong)])
+            raise ValueError(
+                f"A must hold symmetric matrices, got one of agent {agent} that differs from its transpose "
+                f"by {float(to_numpy(skew)[np.argmax(wrong)]):.3g}."
+            )
 
     def _product(self, X: Any) -> Any:
         if X.ndim == 1:
@@ -50,14 +71,17 @@ class Quadratic(Objective):
         return (self.A @ X[:, :, None])[:, :, 0]
 
     def value(self, X: Any) -> Any:
+        X = self._point(X)
         self.calls.values += 1
         return self.xp.sum((0.5 * self._product(X) - self.b) * X, axis=1) + self.c
 
     def gradient(self, X: Any) -> Any:
+        X = self._point(X)
         self.calls.gradients += 1
         return self._product(X) - self.b
 
     def value_and_gradient(self, X: Any) -> tuple[Any, Any]:
+        X = self._point(X)
         self.calls.values += 1
         self.calls.gradients += 1
         product = self._product(X)
@@ -66,6 +90,11 @@ class Quadratic(Objective):
     def hessian(self, X: Any) -> Any:
         self.calls.hessians += 1
         return self.A
+
+    def hessian_vector(self, X: Any, V: Any) -> Any:
+        V = self._point(V, "V")
+        self.calls.hessian_vectors += 1
+        return self._product(V)
 
     @cached_property
     def _spectra(self) -> np.ndarray:

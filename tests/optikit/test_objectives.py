@@ -275,9 +275,64 @@ def test_quadratics_have_their_closed_forms(xp):
     )
 
 
-def test_asymmetric_quadratics_are_refused():
-    with pytest.raises(ValueError, match="symmetric"):
-        Quadratic(np.triu(np.ones((1, 2, 2))), np.zeros((1, 2)))
+def test_asymmetric_quadratics_are_refused_with_the_agent_named():
+    matrices = np.tile(np.eye(2), (3, 1, 1))
+    matrices[1, 0, 1] = 0.5
+    with pytest.raises(ValueError, match=r"one of agent 1 that differs from its transpose by 0\.5"):
+        Quadratic(matrices, np.zeros((3, 2)))
+    matrices[1, 0, 1] = 1e-12  # rounding of a product
+    Quadratic(matrices, np.zeros((3, 2)))
+    Quadratic(np.array([[[1, 1e-6], [0, 1]]], dtype=np.float32), np.zeros((1, 2), np.float32))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 37, 64])
+def test_an_agents_quadratic_has_the_same_bits_in_any_company(d):
+    rng = np.random.default_rng(d)
+    root = rng.standard_normal((5, d, d))
+    model = Quadratic(root + root.transpose(0, 2, 1), rng.standard_normal((5, d)), rng.standard_normal(5))
+    X, V = rng.standard_normal((5, d)), rng.standard_normal((5, d))
+    for agents in ([0], [1, 2], [4], [0, 3]):
+        part = model.subset(agents)
+        assert part.agents.tolist() == agents
+        for f in (part.value, part.gradient):
+            whole = getattr(model, f.__name__)
+            np.testing.assert_array_equal(f(X[agents]), whole(X)[agents])
+            np.testing.assert_array_equal(f(X[0]), whole(X[0])[agents])
+            np.testing.assert_array_equal(whole(X[0]), whole(np.tile(X[0], (5, 1))))
+        np.testing.assert_array_equal(
+            part.hessian_vector(X[agents], V[agents]), model.hessian_vector(X, V)[agents]
+        )
+    assert np.shares_memory(model.subset([1, 2]).A, model.A)
+
+
+def test_points_of_a_wrong_shape_are_refused_by_every_objective():
+    # NumPy would spread a single row over all agents without a word.
+    functions = FunctionObjective(lambda X, a: X.sum(1), lambda X, a: X, 3, 2)
+    for model in (Quadratic(np.tile(np.eye(2), (3, 1, 1)), np.zeros((3, 2))), functions):
+        for f in (model.value, model.gradient, model.value_and_gradient):
+            for shape in ((1, 2), (3, 1), (3,), (3, 2, 1)):
+                with pytest.raises(ValueError, match=r"X must have shape \(3, 2\) or \(2,\), got"):
+                    f(np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("constants", "error", "message"),
+    [
+        (
+            {"smoothness": [1.0, 2.0]},
+            ValueError,
+            r"smoothness must be one or 3 numbers >= 0, got \[1\.0, 2\.0\]",
+        ),
+        ({"smoothness": -1.0}, ValueError, "smoothness must be"),
+        ({"lipschitz": np.nan}, ValueError, "lipschitz must be"),
+        ({"strong_convexity": "much"}, TypeError, "strong_convexity must hold real numbers"),
+    ],
+)
+def test_constants_of_a_users_functions_are_checked(constants, error, message):
+    with pytest.raises(error, match=message):
+        FunctionObjective(lambda X, a: X.sum(1), lambda X, a: X, 3, 2, **constants)
+    weak = FunctionObjective(lambda X, a: X.sum(1), lambda X, a: X, 3, 2, strong_convexity=[-1.0, 0.0, 1.0])
+    assert weak.subset([0, 2]).strong_convexity.tolist() == [-1.0, 1.0]
 
 
 def test_a_users_functions_are_checked_with_the_agent_named():
