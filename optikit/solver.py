@@ -20,6 +20,7 @@ from optikit._run import Run
 from optikit.arrays import array_namespace, as_float_array
 from optikit.checkpoint import cached, per_agent, replicated
 from optikit.network import Network
+from optikit.objectives.base import Objective
 from optikit.result import Certificate, Result
 from optikit.validation import check_integer, check_real
 
@@ -200,6 +201,12 @@ class IterativeSolver(ABC):
         CheckpointError
             When the checkpoint cannot be read or belongs to another run.
         """
+        if not isinstance(objective, Objective):
+            raise TypeError(
+                f"objective must be an Objective (such as LinearModel), got {type(objective).__name__}."
+            )
+        if network is not None and not isinstance(network, Network):
+            raise TypeError(f"network must be a Network, got {type(network).__name__}; use Network(graph).")
         if network is None:
             if self.needs_topology:
                 raise ValueError(
@@ -237,8 +244,14 @@ class IterativeSolver(ABC):
             raise ValueError(f"{self.name} has no optimality measure to compare tol with; got tol={tol!r}.")
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH.")
-        if checkpoint is not None and not Path(checkpoint).resolve().parent.is_dir():
-            raise ValueError(f"checkpoint must lie in an existing folder, got {str(checkpoint)!r}.")
+        if checkpoint is not None:
+            target = Path(checkpoint).resolve()
+            if not target.parent.is_dir():
+                raise ValueError(f"checkpoint must lie in an existing folder, got {str(checkpoint)!r}.")
+            if target.exists() and not target.is_file():
+                raise ValueError(
+                    f"checkpoint must be a file, got {str(checkpoint)!r}, which is something else."
+                )
         objective = network.objective_for(objective)
         self.validate(objective, network)
         start = self._start(objective, network, x0)

@@ -176,6 +176,8 @@ def test_history_fills_missing_quantities_with_nan():
         ({"max_rounds": None}, "a run needs an end"),
         ({"resume": True}, "needs checkpoint"),
         ({"checkpoint": "/nonexistent-folder/run.npz"}, "checkpoint must lie in an existing folder"),
+        ({"checkpoint": "/"}, "checkpoint must be a file"),
+        ({"checkpoint": os.devnull}, "checkpoint must be a file"),
     ],
 )
 def test_bad_options_are_named_before_any_work(options, message):
@@ -200,6 +202,15 @@ def test_mismatched_problem_network_and_start_are_refused():
         solver.solve(objective, Network(ring(6)), tol=1e-3)
     with pytest.raises(ValueError, match="step_size must be a finite number > 0, got -1"):
         DecentralizedGradientDescent(-1.0)
+
+
+def test_other_objects_than_objectives_and_networks_are_named():
+    objective, _ = quadratics()
+    solver = DecentralizedGradientDescent(0.1)
+    with pytest.raises(TypeError, match=r"objective must be an Objective .*, got ndarray"):
+        solver.solve(np.zeros(3), Network(ring(6)))
+    with pytest.raises(TypeError, match=r"network must be a Network, got Graph; use Network\(graph\)"):
+        solver.solve(objective, ring(6))
 
 
 def test_a_network_is_reset_so_that_every_run_starts_at_round_zero():
