@@ -24,6 +24,9 @@ from optikit.sketching.rows import PoissonRows, RowOperator, Rows
 from optikit.sketching.sketches import SRHT, Sketch, SketchTooSmall, seed_sequence
 from optikit.validation import check_choice, check_integer
 
+#: Eigenvalues below this times d times the largest count as zero: rounding of a Gram matrix of many rows.
+RANK_TOLERANCE = 64 * np.finfo(float).eps
+
 
 class RankDeficientWarning(UserWarning):
     """The (sketched) Hessian is singular; the minimum-norm solution is returned."""
@@ -60,14 +63,16 @@ class DebiasedInverse:
             try:
                 shifted = H if attempt == 0 else H + jitter * 100**attempt * np.eye(d)
                 self._factor = sla.cho_factor(shifted, lower=True)
-                pivots = np.diag(self._factor[0])
-                if attempt == 0 and pivots.min() <= 1e-7 * pivots.max() and self._is_singular(H):
-                    break
-                return
             except np.linalg.LinAlgError:
+                if self._is_singular(H):
+                    break
                 continue
+            pivots = np.diag(self._factor[0])
+            if pivots.min() > 1e-6 * pivots.max() or not self._is_singular(H):
+                return
+            break
         values, vectors = np.linalg.eigh(H)
-        kept = values > values[-1] * d * np.finfo(float).eps
+        kept = values > values[-1] * d * RANK_TOLERANCE
         warnings.warn(
             f"the Hessian has rank {int(kept.sum())} of {d}: the minimum-norm direction is used; a penalty "
             "would make it unique.",
@@ -79,7 +84,7 @@ class DebiasedInverse:
     @staticmethod
     def _is_singular(H: np.ndarray) -> bool:
         values = np.linalg.eigvalsh(H)
-        return bool(values[0] <= values[-1] * H.shape[0] * np.finfo(float).eps)
+        return bool(values[0] <= values[-1] * H.shape[0] * RANK_TOLERANCE)
 
     def _once(self, x: np.ndarray) -> np.ndarray:
         return self._pinv @ x if self._pinv is not None else sla.cho_solve(self._factor, x)

@@ -78,10 +78,11 @@ class DenseOperator(SketchOperator):
         A = A.tocsr() if sp.issparse(A) else A
         out: Any = None
         for start, block in self._chunks():
-            part = A[start : start + block.shape[0]]
+            stop = start + block.shape[0]
+            part = A[start:stop] if sp.issparse(A) else A[start:stop, :]
             if scale is not None:
                 block = block * scale[start : start + block.shape[0], None]
-            piece = (part.T @ block).T if sp.issparse(part) else from_numpy(block, xp).T @ part
+            piece = (part.T @ block).T if sp.issparse(part) else from_numpy(block.T, xp) @ part
             out = piece if out is None else out + piece
         return out
 
@@ -187,7 +188,7 @@ class HadamardOperator(SketchOperator):
         self._check(A)
         xp = np if sp.issparse(A) else array_namespace(A)
         signs = self.signs if scale is None else self.signs * scale
-        factor = 1.0 / np.sqrt(self.m)
+        factor = 1.0 / float(np.sqrt(self.m))
         if not is_numpy(xp) and xp is not np:
             weights = xp.astype(from_numpy(signs[:, None], xp), A.dtype)
             zeros = xp.zeros((self.padded - self.n, A.shape[1]), dtype=A.dtype)
