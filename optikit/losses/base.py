@@ -31,8 +31,8 @@ class Loss(ABC):
     name : str
     smoothness, lipschitz : float
         Bounds on the second and first derivative, inf where there is none.
-    targets : {"binary", "real", "count"}
-        What the targets are: -1 / +1, any real numbers, non-negative integers.
+    targets : {"binary", "real", "count", "positive"}
+        What the targets are: -1 / +1, any real numbers, non-negative integers, positive numbers.
     """
 
     name: ClassVar[str]
@@ -85,6 +85,9 @@ class Loss(ABC):
         if self.targets == "count":
             wrong = (y < 0) | (y != xp.floor(y))
             self._refuse(wrong, y, "counts 0, 1, 2, ...", place)
+            return y
+        if self.targets == "positive":
+            self._refuse(~(y > 0), y, "positive numbers", place)
             return y
         zero_one = bool(xp.all((y == 0) | (y == 1)))
         self._refuse((y != 1) & (y != (0 if zero_one else -1)), y, "labels -1 / +1 or 0 / 1", place)

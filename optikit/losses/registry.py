@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from optikit.losses.base import Loss
-from optikit.losses.counts import Poisson
+from optikit.losses.counts import Gamma, NegativeBinomial, Poisson
 from optikit.losses.margins import Hinge, Logistic, SquaredHinge
 from optikit.losses.residuals import Absolute, Huber, LeastSquares, Quantile
 
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss
-    for loss in (Logistic, LeastSquares, Absolute, Hinge, SquaredHinge, Huber, Quantile, Poisson)
+    for loss in (
+        Logistic,
+        LeastSquares,
+        Absolute,
+        Hinge,
+        SquaredHinge,
+        Huber,
+        Quantile,
+        Poisson,
+        NegativeBinomial,
+        Gamma,
+    )
 }
 
 

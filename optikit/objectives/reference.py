@@ -20,11 +20,13 @@ import numpy as np
 from optikit.arrays import to_numpy
 from optikit.losses import (
     Absolute,
+    Gamma,
     Hinge,
     Huber,
     LeastSquares,
     Logistic,
     Loss,
+    NegativeBinomial,
     Poisson,
     Quantile,
     SquaredHinge,
@@ -192,7 +194,7 @@ def _recedes(loss: Loss, features: Any, y: np.ndarray) -> bool:
 
     if isinstance(loss, Logistic):
         signs, most = y, np.ones(y.size)
-    elif isinstance(loss, Poisson):
+    elif isinstance(loss, Poisson | NegativeBinomial):
         signs, most = -np.ones(y.size), np.where(y > 0, 0.0, 1.0)
     else:
         return False
@@ -224,4 +226,9 @@ def _atom(loss: Loss, z: Any, y: np.ndarray, cvxpy: Any) -> Any:
         return 0.5 * cvxpy.huber(z - y, loss.delta)
     if isinstance(loss, Poisson):
         return cvxpy.exp(z) - cvxpy.multiply(y, z)
+    if isinstance(loss, NegativeBinomial):
+        softplus = cvxpy.logistic(z + np.log(loss.alpha))
+        return cvxpy.multiply(y + 1.0 / loss.alpha, softplus) - cvxpy.multiply(y, z)
+    if isinstance(loss, Gamma):
+        return cvxpy.multiply(y, cvxpy.exp(-z)) + z
     raise TypeError(f"no conic form of the loss {loss.name!r} is known.")

@@ -15,7 +15,8 @@ ALL = {
     "huber 0.3": Huber(0.3),
     "quantile 0.2": Quantile(0.2),
 }
-SMOOTH = [name for name, loss in ALL.items() if math.isfinite(loss.smoothness) or name == "poisson"]
+LOG_LINK = ("poisson", "negative_binomial", "gamma")
+SMOOTH = [name for name, loss in ALL.items() if math.isfinite(loss.smoothness) or name in LOG_LINK]
 KINKED = ["absolute", "hinge", "quantile", "quantile 0.2"]
 
 
@@ -24,6 +25,8 @@ def targets_of(loss: Loss, size: int, rng) -> np.ndarray:
         return np.where(rng.random(size) < 0.5, -1.0, 1.0)
     if loss.targets == "count":
         return rng.poisson(2.0, size).astype(float)
+    if loss.targets == "positive":
+        return rng.gamma(2.0, 1.0, size)
     return rng.standard_normal(size)
 
 
@@ -110,7 +113,7 @@ def test_kinks_have_the_subgradient_zero_or_the_flat_side(name):
         assert loss.derivative(np.array([0.3]), np.array([0.3]))[0] == 0.0
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "poisson"])
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("poisson", "gamma")])
 def test_scores_of_any_size_neither_overflow_nor_warn(name):
     loss = ALL[name]
     y = np.ones(4)

@@ -24,7 +24,9 @@ def make_data(sizes, loss="logistic", seed=0, d=3, dtype=np.float64):
     if kind == "binary":
         y = np.where(rng.random(N) < 0.5, -1.0, 1.0)
     else:
-        y = rng.poisson(2, N).astype(float) if kind == "count" else rng.standard_normal(N)
+        y = {"count": rng.poisson(2, N).astype(float), "positive": rng.gamma(2.0, 1.0, N)}.get(
+            kind, rng.standard_normal(N)
+        )
     features = rng.standard_normal((N, d)) * (rng.random((N, d)) < 0.7)
     return AgentData(features.astype(dtype), y.astype(dtype), np.concatenate(([0], np.cumsum(sizes))))
 
@@ -388,7 +390,9 @@ def test_reference_optimum_of_quadratics_is_the_mean_system():
     np.testing.assert_allclose(found.x, np.linalg.solve(A.mean(0), b.mean(0)), atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "huber", "poisson"])
+@pytest.mark.parametrize(
+    "loss", ["logistic", "squared_hinge", "huber", "poisson", "gamma", "negative_binomial"]
+)
 def test_reference_optimum_agrees_with_a_descent_method(loss):
     model = LinearModel(make_data([30, 20, 10], loss), loss, L2)
     found = reference_optimum(model)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optikit.agent_data import AgentData
-from optikit.losses import LOSSES, Poisson, get_loss
+from optikit.losses import LOSSES, get_loss
 from optikit.objectives import FunctionObjective, LinearModel, Quadratic, reference_optimum
 
 SIZES = (4, 7, 20)
@@ -19,7 +19,9 @@ def model_of(loss, l2=0.0, sparse=False):
     if kind == "binary":
         y = np.where(rng.random(size) < 0.5, -1.0, 1.0)
     else:
-        y = rng.poisson(2.0, size).astype(float) if kind == "count" else rng.standard_normal(size)
+        y = {"count": rng.poisson(2.0, size).astype(float), "positive": rng.gamma(2.0, 1.0, size)}.get(
+            kind, rng.standard_normal(size)
+        )
     features = rng.standard_normal((size, 3))
     offsets = np.concatenate(([0], np.cumsum(SIZES)))
     return LinearModel(AgentData(sp.csr_array(features) if sparse else features, y, offsets), loss, l2)
@@ -120,7 +122,8 @@ def test_bad_problems_are_named():
 @settings(max_examples=20, deadline=None)
 def test_slopes_lie_in_their_range_and_the_conjugate_is_finite_there_alone(name, z, seed):
     loss, rng = get_loss(name), np.random.default_rng(seed)
-    y = np.array([float(rng.poisson(2.0))]) if loss == Poisson() else np.array([rng.choice([-1.0, 1.0])])
+    draw = {"count": float(rng.poisson(2.0)), "positive": float(rng.gamma(2.0))}
+    y = np.array([draw.get(loss.targets, rng.choice([-1.0, 1.0]))])
     low, high = loss.slope_range(y)
     slope = loss.derivative(np.array([z]), y)
     assert low <= slope <= high
