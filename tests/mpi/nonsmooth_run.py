@@ -5,6 +5,7 @@ import sys
 import numpy as np
 
 from optikit.agent_data import AgentData
+from optikit.graphs import ring
 from optikit.mixing import ErdosRenyiSequence, base_graph, laplacian_gossip, metropolis
 from optikit.network import Network
 from optikit.objectives import LinearModel
@@ -24,6 +25,10 @@ base = base_graph(n, 1)
 runs = {
     "random optimal": (NonsmoothTimeVarying(r=0.1, inner_steps=3, chi=8.0), gossip),
     "base optimal": (NonsmoothTimeVarying(r=0.1, inner_steps=3, gossip_steps=base.period), base),
+    "ring chebyshev": (
+        NonsmoothTimeVarying(r=0.1, inner_steps=3, gossip_steps=3, chebyshev=True),
+        laplacian_gossip(ring(n)),
+    ),
     "random dsm": (DecentralizedSubgradient(1.0, 0.1), mixing),
     "random push": (SubgradientPush(1.0, 0.1), mixing),
     "base tracking": (GradientTracking(0.05, 0.1), base),
