@@ -246,7 +246,11 @@ class Run:
             self._check(record=False, final=True)
             self.extra_record = len(self.history) > records
             if self.checkpoint is not None:
-                self._save()
+                self._save()  # before the polish: a longer run goes on from here
+            polished = self.solver.polish(self.objective, self.network, self.state)
+            if polished is not self.state:
+                self.state = polished
+                self._check(record=False, final=True)
         solver, network = self.solver, self.network
         message = STATUSES[self.status] + (f": {self.detail}" if self.detail else "")
         return Result(
@@ -317,7 +321,8 @@ class Run:
         self.history = History.restored(columns, header["history"])
         if header["extra_record"]:
             self.history.drop_last()
-        self.state = unpack_state(self.state, header["scalars"], arrays, network)
+        state = unpack_state(self.state, header["scalars"], arrays, network)
+        self.state = self.solver.restored(self.objective, network, state)
         self.iteration, self._next_record = header["iteration"], header["next_record"]
         self.best, self.since_best = header["best"], header["since_best"]
         self.began = time.perf_counter() - header["seconds"]

@@ -61,6 +61,8 @@ class IterativeSolver(ABC):
         Whether the method exchanges with neighbours, so that a `Network` with a graph must be given.
     criterion : str or None
         The record's entry that ``tol`` is compared with; None when the method has no optimality measure.
+    resumable : bool
+        False when a state holds more than a checkpoint can store.
     in_place : bool
         True when `step` overwrites the arrays of the state it was given; the driver then copies the state
         at each check, to have a finite one to return after a divergence.
@@ -70,6 +72,7 @@ class IterativeSolver(ABC):
     stacked: ClassVar[bool] = True
     needs_topology: ClassVar[bool] = True
     criterion: ClassVar[str | None] = None
+    resumable: ClassVar[bool] = True
     in_place: ClassVar[bool] = False
 
     # -- what a method writes -----------------------------------------------------------------------------
@@ -118,6 +121,18 @@ class IterativeSolver(ABC):
     def finished(self, state: Any, metrics: dict[str, float]) -> str | None:
         """A reason to stop that only the method knows, or None; decided from reduced numbers only."""
         return None
+
+    def restored(self, objective: Any, network: Network, state: Any) -> Any:
+        """The state read from a checkpoint, with `cached` fields that depend on the iterate computed again.
+
+        Cached fields come from `init`, that is from the starting point; this is the place to renew those that
+        moved since.
+        """
+        return state
+
+    def polish(self, objective: Any, network: Network, state: Any) -> Any:
+        """A last improvement of the final state, outside the iteration; the state itself by default."""
+        return state
 
     def solution(self, objective: Any, network: Network, state: Any) -> Any:
         """The answer: the mean over agents, or the replicated iterate."""
@@ -244,6 +259,8 @@ class IterativeSolver(ABC):
             raise ValueError(f"{self.name} has no optimality measure to compare tol with; got tol={tol!r}.")
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH.")
+        if checkpoint is not None and not self.resumable:
+            raise ValueError(f"{self.name} cannot be checkpointed yet; got checkpoint={str(checkpoint)!r}.")
         if checkpoint is not None:
             target = Path(checkpoint).resolve()
             if not target.parent.is_dir():

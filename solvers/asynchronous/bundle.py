@@ -91,6 +91,7 @@ class AsynchronousBundle(IterativeSolver):
     needs_topology: ClassVar[bool] = False
     criterion: ClassVar[str | None] = "gap"
     in_place: ClassVar[bool] = True
+    resumable: ClassVar[bool] = False
 
     h: Regularizer | None = None
     model: str = "cutting_plane"

@@ -22,7 +22,7 @@ Guarantee: near the optimum the squared error in the H-norm contracts per iterat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,8 +168,14 @@ class SubsampledNewton(IterativeSolver):
 
     def init(self, objective: GLM, network: Any, x0: Any) -> NewtonState:
         b = np.asarray(x0, dtype=np.float64)
-        m = self.m or min(math.ceil(10 * objective.dim), max(1, objective.n_samples // 2))
+        n, d = objective.n_samples, objective.dim
+        m = self.m or min(10 * d, n // 2)
+        if self.m is None and m < 2 * d:  # too few rows for a sketch to pay or even to work
+            m = n
         return NewtonState(b, m=m, eta=objective.margins(b, objective.rows))
+
+    def restored(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
+        return replace(state, eta=objective.margins(state.b, objective.rows), scores=None)
 
     def step(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
         b, rows, q = state.b, objective.rows, objective.n_agents
@@ -417,6 +423,12 @@ class SubsampledNewton(IterativeSolver):
 
     def iterate(self, state: NewtonState) -> Any:
         return state.b
+
+    def polish(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
+        """With `final_exact`, one exact Newton step and the exact decrement."""
+        if not self.final_exact or self.sketch == "exact":
+            return state
+        return replace(self, sketch="exact").step(objective, network, state)
 
     # -- records ------------------------------------------------------------------------------------------
 
