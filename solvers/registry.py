@@ -39,6 +39,9 @@ class Method:
     ridge : str or None
         The hyper-parameter that is the ridge weight, where the method treats it apart from the losses; on
         the command line it is ``--l2`` like everywhere else.
+    whole_data : bool
+        True for methods on a `solvers.newton.glm.GLM`, every worker of which may read all rows; its
+        intercept is not penalised.
     setup : str or None
         ``"module:name"`` of the `solvers.cli.setups.Setup` that completes hyper-parameters from the data.
     """
@@ -53,6 +56,7 @@ class Method:
     rate: float | None = None
     links: str = "mixing"
     ridge: str | None = None
+    whole_data: bool = False
     setup: str | None = None
 
     def load(self) -> Any:
@@ -196,6 +200,13 @@ METHODS = {
             "solvers.decentralized.pull_diag:MGPullDiagGT",
             "MG-Pull-Diag-GT: the same with several gossip rounds per step",
             links="row",
+        ),
+        Method(
+            "newton",
+            "solvers.newton.subsampled:SubsampledNewton",
+            "Debiased sub-sampled Newton for generalised linear models, averaged over --agents workers",
+            options={"agents": 1, "l2": 1e-4, "tol": 1e-8, "max_rounds": 100},
+            whole_data=True,
         ),
         Method(
             "robust-learning",

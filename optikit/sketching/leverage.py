@@ -289,7 +289,7 @@ def sampling_probabilities(
     leverage : array (n,)
         (Approximate) leverage, needed by the leverage kinds.
     residual : array (n,)
-        ``y - mu``, needed by mVc (|y-mu| ||x||) and mMSE (|y-mu| ||M^{-1} x||; Wang, Zhu, Ma 2018).
+        ``y - mu``, needed by mVc (``|y-mu| ||x||``) and mMSE (``|y-mu| ||M^-1 x||``; Wang, Zhu, Ma 2018).
     root : array (d, d)
         Lower Cholesky factor of M for mMSE.
     shrinkage : float, default 0.5

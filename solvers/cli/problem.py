@@ -73,13 +73,15 @@ def build_problem(
     link_weights: str = "auto",
     directed: bool = False,
     ridge_in_method: bool = False,
+    whole_data: bool = False,
     namespace: str = "numpy",
     communicator: Any = None,
 ) -> Problem:
     """Read the file, prepare and deal the rows, make the objective and the network.
 
     `kind`, `link_weights` and `directed` are those of `parse_topology`. With `ridge_in_method` the ridge term
-    is left to the method, which treats it apart from the losses.
+    is left to the method, which treats it apart from the losses; with `whole_data` the objective is a `GLM`
+    of all rows, its intercept apart from them.
 
     Raises
     ------
@@ -108,7 +110,9 @@ def build_problem(
     mean = scale = constant = None
     if standardize:
         X, mean, scale = tables.standardize(X)
-    if bias:
+    if bias and whole_data:
+        constant = 1.0
+    elif bias:
         X = tables.add_bias(X)
         constant = float(X[[0], [-1]][0]) if isinstance(X, np.ndarray) else float(X[[0], :].toarray()[0, -1])
     n_agents = check_integer(agents, "--agents", minimum=1)
@@ -144,7 +148,13 @@ def build_problem(
     if loss_function.targets == "binary":
         description["positive class"] = f"{positive if positive is not None else 'the larger label'}, "
         description["positive class"] += f"{np.mean(y > 0):.1%} of the samples"
-    model = LinearModel(own, loss_function, l2=0.0 if ridge_in_method else l2)
+    model: Any
+    if whole_data:
+        from solvers.newton.glm import GLM
+
+        model = GLM(dealt.features, dealt.targets, loss_function, l2=l2, intercept=bias, workers=n_agents)
+    else:
+        model = LinearModel(own, loss_function, l2=0.0 if ridge_in_method else l2)
     return Problem(model, network, table.feature_names, mean, scale, constant, description)
 
 

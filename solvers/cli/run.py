@@ -109,7 +109,11 @@ def _build(file: Path, options: dict[str, Any], communicator: Any) -> Any:
 
 
 def _links(method: Method) -> dict[str, Any]:
-    return {"kind": method.links, "ridge_in_method": method.ridge is not None}
+    return {
+        "kind": method.links,
+        "ridge_in_method": method.ridge is not None,
+        "whole_data": method.whole_data,
+    }
 
 
 def _agreed_failure(communicator: Any, error: Exception | None, traceback: bool) -> bool:

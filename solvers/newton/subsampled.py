@@ -45,7 +45,7 @@ from solvers.newton.directions import (
 from solvers.newton.glm import GLM
 
 STEPS = ("armijo", "theory", "exact", "newton_less")
-#: |margin| beyond which falling losses mean separable data without a minimiser.
+#: Absolute margin beyond which falling losses mean separable data without a minimiser.
 SEPARABLE_MARGIN = 30.0
 
 
@@ -85,6 +85,7 @@ class SubsampledNewton(IterativeSolver):
         How rows are scored ("uniform", "row_norm", "ridge_leverage", "root_leverage", "shrinkage", "mVc",
         "mMSE"); used by row sampling and LESS.
     leverage : {"approximate", "exact"}
+        How the leverage of the rows is found.
     refresh : "always", "initial" or int
         Iterations between new scores (default 1). Stale scores stay valid, only less good.
     step_rule : {"armijo", "theory", "exact", "newton_less"} or float
@@ -94,6 +95,7 @@ class SubsampledNewton(IterativeSolver):
         Each worker sketches all rows; each worker uses its own rows as the sample; or one sketch is summed
         over the ranks from parts (countsketch, saso).
     average : {"mean", "determinantal"}
+        How the directions of the workers are averaged.
     adaptive : bool, default True
         Double m when the local contraction is twice worse than predicted for two iterations.
     s : int, default 8
@@ -105,6 +107,7 @@ class SubsampledNewton(IterativeSolver):
     final_exact : bool, default False
         End with one exact Newton step and the exact decrement.
     seed : int, default 0
+        Seed of all sketches, keyed by iteration and worker.
     """
 
     name: ClassVar[str] = "sub-sampled Newton"

@@ -139,7 +139,7 @@ def test_every_method_of_the_registry_has_help_for_every_parameter(name, capsys)
 
 def test_an_unknown_method_is_named_with_the_known_ones():
     with pytest.raises(ValueError, match="method must be one of 'local-gd'"):
-        get_method("newton")
+        get_method("levenberg")
 
 
 def test_help_is_answered_without_importing_a_method():
@@ -294,7 +294,7 @@ def test_bad_input_is_one_line_and_status_two(separable, tmp_path, capsys):
     bad = tmp_path / "bad.csv"
     bad.write_text("a,y\n1,0\nx,1\n")
     assert "line 3, column 'a'" in fails(capsys, "local-gd", bad)
-    assert "No such command" in fails(capsys, "newton", separable)
+    assert "No such command" in fails(capsys, "levenberg", separable)
     assert "No such option" in fails(capsys, "local-gd", separable, "--sped", "3")
     assert "positive must be one of" in fails(capsys, "local-gd", separable, "--positive", "perhaps")
     assert "n_agents must be at most" in fails(capsys, "local-gd", separable, "--agents", 1000)
