@@ -110,7 +110,7 @@ class RowSparseOperator(SketchOperator):
         if sp.issparse(A):
             return (self._matrix(values) @ A.tocsr()).toarray()
         xp = array_namespace(A)
-        if is_numpy(xp) and self.columns.shape[1] > 1:
+        if is_numpy(xp):
             from optikit import _kernels_sketching as kernels
 
             out = np.empty((self.m, A.shape[1]), dtype=_work_dtype(A))

@@ -88,8 +88,10 @@ class PoissonRows(_RowSketch):
 
     def inclusion(self, n: int) -> np.ndarray:
         """Inclusion probabilities p, ``(n,)``."""
-        scores = np.ones(n) if self.scores is None else check_scores(self.scores, "scores", n)
-        p = inclusion_probabilities(scores, self.m)
+        if self.scores is None:
+            p = np.full(n, min(1.0, self.m / n))
+        else:
+            p = inclusion_probabilities(check_scores(self.scores, "scores", n), self.m)
         if self.leverage is not None:
             p = np.where(np.asarray(self.leverage) > 0.5 * p, 1.0, p)
         return p
