@@ -59,6 +59,9 @@ class IterativeSolver(ABC):
         iterate ``(d,)`` is replicated.
     needs_topology : bool
         Whether the method exchanges with neighbours, so that a `Network` with a graph must be given.
+    kinds : tuple of str or None
+        Kinds of matrices that the method's theory covers ("mixing", "row", "col", "gossip"); None where
+        `validate` decides.
     criterion : str or None
         The record's entry that ``tol`` is compared with; None when the method has no optimality measure.
     resumable : bool
@@ -71,6 +74,7 @@ class IterativeSolver(ABC):
     name: ClassVar[str] = "solver"
     stacked: ClassVar[bool] = True
     needs_topology: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...] | None] = None
     criterion: ClassVar[str | None] = None
     resumable: ClassVar[bool] = True
     in_place: ClassVar[bool] = False
@@ -270,6 +274,8 @@ class IterativeSolver(ABC):
                     f"checkpoint must be a file, got {str(checkpoint)!r}, which is something else."
                 )
         objective = network.objective_for(objective)
+        if self.kinds is not None:
+            network.require_kind(*self.kinds, by=self.name)
         self.validate(objective, network)
         start = self._start(objective, network, x0)
         network.reset()

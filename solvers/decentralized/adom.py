@@ -138,6 +138,7 @@ class ADOMPlus(_Accelerated):
     """
 
     name: ClassVar[str] = "ADOM+"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing", "gossip")
 
     smoothness: float = 1.0
     strong_convexity: float = 0.1
@@ -177,6 +178,7 @@ class ZOSADOM(_Accelerated):
     """
 
     name: ClassVar[str] = "ZO-SADOM"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing", "gossip")
 
     lipschitz: float = 1.0
     r: float = 0.1

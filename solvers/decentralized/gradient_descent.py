@@ -40,6 +40,7 @@ class DecentralizedGradientDescent(IterativeSolver):
     """
 
     name: ClassVar[str] = "decentralised gradient descent"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing",)
 
     step_size: float = 0.1
 

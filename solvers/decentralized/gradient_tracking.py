@@ -44,6 +44,7 @@ class GradientTracking(IterativeSolver):
     """
 
     name: ClassVar[str] = "gradient tracking"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing",)
 
     step_size: float = 0.1
     r: float = 0.0

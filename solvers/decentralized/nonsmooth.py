@@ -119,6 +119,7 @@ class NonsmoothTimeVarying(IterativeSolver):
     """
 
     name: ClassVar[str] = "optimal non-smooth method"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing", "gossip")
     criterion: ClassVar[str | None] = "gap"
 
     r: float = 0.1

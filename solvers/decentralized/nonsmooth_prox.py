@@ -59,6 +59,7 @@ class NonsmoothProx(IterativeSolver):
     """
 
     name: ClassVar[str] = "optimal non-smooth method (prox form)"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing", "gossip")
 
     r: float = 0.1
     chi: float | None = None

@@ -56,6 +56,7 @@ class CommunicationSliding(IterativeSolver):
     """
 
     name: ClassVar[str] = "decentralised communication sliding"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing", "gossip")
 
     r: float = 0.1
     inner_steps: int = 10

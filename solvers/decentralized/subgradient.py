@@ -107,6 +107,7 @@ class DecentralizedSubgradient(_Subgradient):
     """
 
     name: ClassVar[str] = "distributed subgradient method"
+    kinds: ClassVar[tuple[str, ...] | None] = ("mixing",)
 
     def init(self, objective: Any, network: Any, x0: Any) -> SubgradientState:
         return SubgradientState(x0, x0)
@@ -129,9 +130,7 @@ class SubgradientPush(_Subgradient):
     """
 
     name: ClassVar[str] = "subgradient-push"
-
-    def validate(self, objective: Any, network: Any) -> None:
-        network.require_kind("col", "mixing", by=self.name)
+    kinds: ClassVar[tuple[str, ...] | None] = ("col", "mixing")
 
     def init(self, objective: Any, network: Any, x0: Any) -> PushState:
         xp = array_namespace(x0)

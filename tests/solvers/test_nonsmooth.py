@@ -19,6 +19,7 @@ from optikit.mixing import (
     metropolis,
     one_peer_exponential,
     rotating_star,
+    row_stochastic,
 )
 from optikit.network import Network
 from optikit.objectives import FunctionObjective, LinearModel, Quadratic, reference_optimum
@@ -568,6 +569,13 @@ def test_methods_refuse_networks_outside_their_theorem():
         NonsmoothProx(0.1).solve(model, Network(topology))
     with pytest.raises(ValueError, match="kind"):
         SubgradientPush(1.0, 0.1).solve(model, Network(topology))
+    rows, gossip = Network(row_stochastic(ring(12))), Network(laplacian_gossip(ring(12)))
+    for solver in (DecentralizedSubgradient(1.0, 0.1), GradientTracking(0.1)):
+        for network in (rows, gossip):
+            with pytest.raises(ValueError, match=r"needs .*'mixing'"):
+                solver.solve(model, network)
+    with pytest.raises(ValueError, match=r"needs .*'gossip'"):
+        NonsmoothTimeVarying(r=0.1).solve(model, rows)
 
 
 def test_a_non_finite_subgradient_ends_the_run_naming_the_agent():
