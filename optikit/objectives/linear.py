@@ -97,7 +97,11 @@ class LinearModel(Objective):
         return value, self._shrunk(self._products.adjoint(slopes * self._shares), X)
 
     def _penalised(self, value: Any, X: Any) -> Any:
-        return value + 0.5 * self.l2 * self.xp.sum(X * X, axis=-1) if self.l2 else value
+        if not self.l2:
+            return value
+        if is_numpy(self.xp):  # NumPy sums in the order of memory: of one agent as of many
+            X = np.ascontiguousarray(X)
+        return value + 0.5 * self.l2 * self.xp.sum(X * X, axis=-1)
 
     def _shrunk(self, gradient: Any, X: Any) -> Any:
         return gradient + self.l2 * X if self.l2 else gradient

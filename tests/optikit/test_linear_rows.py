@@ -63,6 +63,18 @@ def test_an_agent_alone_has_the_bits_it_has_in_company(sizes, d, sparse, pick):
     )
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_memory_order_of_points_changes_no_bit(order, sparse):
+    # A sum over d = 33 numbers has other bits when NumPy takes it agent-first, as it does for Fortran order.
+    model = LinearModel(data_of([9] * 7, 33, sparse=sparse), "logistic", 0.1)
+    X = np.random.default_rng(2).standard_normal((7, 33))
+    for method in ("value", "gradient", "hessian"):
+        together = getattr(model, method)(np.array(X, order=order))
+        alone = [getattr(model.subset([m]), method)(X[m])[0] for m in range(7)]
+        np.testing.assert_array_equal(together, np.array(alone))
+
+
 @pytest.mark.parametrize("d", [3, 200])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_what_lay_in_memory_before_does_not_matter(d, sparse):
