@@ -40,18 +40,18 @@ def dense_scores(features: Any, offsets: Any, X: Any, out: Any) -> None:
 
 @njit(cache=True)
 def dense_adjoint(features: Any, offsets: Any, s: Any, out: Any) -> None:
-    """``out[m] = sum over the rows i of agent m of s[i] features[i]``; `out` must be zero.
-
-    Row by row at every size: BLAS walks several rows at once, which the prefetcher follows badly. Measured in
-    turn with it on one core: 0.7 to 1.6 times its speed in cache, 2.3 times at 67 MB.
-    """
+    """``out[m] = sum over the rows i of agent m of s[i] features[i]``; `out` must be zero."""
     d = features.shape[1]
     for m in range(offsets.size - 1):
-        total = out[m]
-        for i in range(offsets[m], offsets[m + 1]):
-            weight, row = s[i], features[i]
+        low, high = offsets[m], offsets[m + 1]
+        if (high - low) * d > SMALL_BLOCK:
+            np.dot(s[low:high], features[low:high], out[m])
+            continue
+        row = out[m]
+        for i in range(low, high):
+            weight = s[i]
             for j in range(d):
-                total[j] += weight * row[j]
+                row[j] += weight * features[i, j]
 
 
 @njit(cache=True)
