@@ -10,7 +10,8 @@ with the bundle models :math:`m_i` and the anchors :math:`z_i` (the points of th
 
 Reference: D. Cederberg, X. Wu, S. Boyd, M. Johansson, *An asynchronous bundle method for distributed learning
 problems*, ICLR 2025. Update rule, dual master and secant weights are those of the authors' public code;
-theorem statements are derived for this toolkit and may differ from the paper's in constants.
+theorem statements are derived for this toolkit and may differ from the paper's in constants. The mini-batch
+forms, the models beyond the cutting planes and the certificate are reconstructions.
 
 Guarantee, for valid L_i and any delays, in epochs m(K):
 :math:`\|x_K - x^*\|^2 \le (L/(L+\mu))^{m(K)+1} \|x_0 - x^*\|^2` (strongly convex),
@@ -20,235 +21,272 @@ Guarantee, for valid L_i and any delays, in epochs m(K):
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from optikit.result import Certificate
-from optikit.runtime.timing import Exponential, ServiceLaw, simulate_star
-from optikit.runtime.trace import Trace
-from optikit.solver import IterativeSolver, cached, replicated
 from optikit.validation import check_choice, check_integer, check_real
+from solvers.asynchronous.bundle_server import BundleServer
+from solvers.asynchronous.cluster import Cluster
+from solvers.asynchronous.latest import LatestServer
+from solvers.asynchronous.method import AsynchronousMethod
 from solvers.asynchronous.models import MODELS
-from solvers.asynchronous.regularizers import Quadratic, Regularizer
-from solvers.asynchronous.server import BundleServer
+from solvers.asynchronous.regularizers import Prox, Regularizer
+from solvers.asynchronous.server import GROWTH, ProximalServer
+
+WEIGHTS = ("secant", "secant_max", "smoothness")
+#: Length of the probing step of ``L0="auto"``, relative to the size of the start.
+PROBE = 1e-3
 
 
 @dataclass(frozen=True)
-class BundleState:
-    """The server, the points in flight, and where the run stands in its trace."""
-
-    x: Any = replicated()
-    server: Any = cached(default=None)
-    workers: Any = cached(default=None)
-    in_flight: Any = cached(default=None)
-    trace: Any = cached(default=None)
-    iteration: int = replicated(default=0)
-    gradients: int = replicated(default=0)
-
-
-@dataclass(frozen=True)
-class AsynchronousBundle(IterativeSolver):
-    """The asynchronous bundle method on a virtual clock or along a recorded trace.
+class AsynchronousBundle(AsynchronousMethod):
+    """The asynchronous bundle method, on a virtual clock, along a recorded trace or on MPI ranks.
 
     Parameters
     ----------
-    h : Regularizer, optional
-        Default none; `Quadratic`, `ElasticNet`, `Box` or `Prox` of `solvers.asynchronous.regularizers`.
-    model : str, default "cutting_plane"
-        One of `MODELS`.
+    model : {"latest", "cutting_plane", "two_cut", "polyak", "polyak_cutting_plane", "average"}
+        Bundle model; default "cutting_plane", or "latest" for sampled gradients.
     bundle_size : int, default 10
         Cuts per worker of the cutting-plane models, >= 1.
-    weights : "secant", "secant_max" or array (n,)
-        Prox weights L_i. Arrays are the theory mode: smoothness constants of the f_i.
-    L0 : float or array, default 1.0
-        Weights before the first secant, > 0.
+    eviction : {"fifo", "least_active"}, default "fifo"
+        Which cut goes when a worker has `bundle_size`; never the newest.
+    weights : {"secant", "secant_max", "smoothness"}, array (n,) or callable worker -> float
+        Prox weights L_i: secant estimates (default), their maximum over the last five, the smoothness
+        constants of the data, or numbers: smoothness constants of the f_i (the theory mode). The shift is
+        taken off.
+    L0 : float, array (n,) or "auto", default 1.0
+        Weights before the first secant, > 0. "auto" takes a first secant along each gradient, one more
+        evaluation per worker.
     L_scale : float, default 1.0
         Multiplies every L_i, > 0. 0.1 to 0.3 with 10 cuts is faster on ill-conditioned data; theory needs
-        >= 1.
+        >= 1 with valid L_i.
     delta : float or None
-        Duality gap of the masters; default ``1e-10 max(1, |F(x0)|)``.
-    client_weights : array (n,) or "samples" or None
-        f_i is this weight times the objective's f_i; None means 1, "samples" the shares of the rows.
-    shift : float or None
-        Strong convexity moved from every f_i to h; default the objective's known ``l2``, 0 switches it off.
+        Duality gap of the masters; default ``1e-10 max(1, |F(x0)|)``, 1e-8 for a general proximal map.
     f_low : float or array, optional
-        Lower bounds on the f_i, for the polyak models.
-    service : ServiceLaw, optional
-        Virtual clock; exponential with mean 1 by default.
-    policy, k_wait
-        As in `optikit.runtime.timing.simulate_star`; "sync" is the synchronous bundle method.
-    trace : Trace, optional
-        Replay this order of events instead.
+        Lower bounds on the f_i (as weighted and shifted), for the polyak models.
+    eta : float, array (n,) or None
+        For sampled gradients: added to the weights, times a power of the step.
+    eta_growth : {"constant", "sqrt", "linear"}, default "constant"
+        The power: 0, 1/2 (convex), 1 (strongly convex).
     warmup : (int, float), optional
         Multiply the weights by the second number in the first so many steps.
     check_convexity : bool, default False
+        Refuse values below a worker's own cuts.
+
+    Notes
+    -----
+    The remaining parameters are those of `solvers.asynchronous.method.AsynchronousMethod`.
     """
 
     name: ClassVar[str] = "asynchronous bundle method"
-    stacked: ClassVar[bool] = False
-    needs_topology: ClassVar[bool] = False
-    criterion: ClassVar[str | None] = "gap"
-    in_place: ClassVar[bool] = True
-    resumable: ClassVar[bool] = False
 
-    h: Regularizer | None = None
-    model: str = "cutting_plane"
+    model: str | None = None
     bundle_size: int = 10
+    eviction: str = "fifo"
     weights: Any = "secant"
     L0: Any = 1.0
     L_scale: float = 1.0
     delta: float | None = None
-    client_weights: Any = None
-    shift: float | None = None
     f_low: Any = None
-    service: ServiceLaw | None = None
-    policy: str = "drain"
-    k_wait: int = 1
-    trace: Trace | None = None
-    trace_steps: int = 10_000
+    eta: Any = None
+    eta_growth: str = "constant"
     warmup: tuple[int, float] | None = None
     check_convexity: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self.model, "model", MODELS)
+        super().__post_init__()
+        if self.model is not None:
+            check_choice(self.model, "model", MODELS)
         check_integer(self.bundle_size, "bundle_size", minimum=1)
+        check_choice(self.eviction, "eviction", ("fifo", "least_active"))
         if isinstance(self.weights, str):
-            check_choice(self.weights, "weights", ("secant", "secant_max"))
+            check_choice(self.weights, "weights", WEIGHTS)
+        if isinstance(self.L0, str):
+            check_choice(self.L0, "L0", ("auto",))
         check_real(self.L_scale, "L_scale", minimum=0.0, open_low=True)
         if self.delta is not None:
             check_real(self.delta, "delta", minimum=0.0, open_low=True)
-        if self.shift is not None:
-            check_real(self.shift, "shift", minimum=0.0)
-        if self.model.startswith("polyak") and self.f_low is None:
-            raise ValueError(f"f_low, lower bounds on the f_i, is needed by model {self.model!r}; got None.")
+        check_choice(self.eta_growth, "eta_growth", GROWTH)
+        if self.warmup is not None:
+            check_integer(self.warmup[0], "warmup[0]", minimum=0)
+            check_real(self.warmup[1], "warmup[1]", minimum=0.0, open_low=True)
+        if self.cuts.startswith("polyak") and self.f_low is None:
+            raise ValueError(f"f_low, lower bounds on the f_i, is needed by model {self.cuts!r}; got None.")
+        if self.stochastic == "sampled":
+            if self._secants:
+                raise ValueError(
+                    f"weights={self.weights!r} would compare gradients of two samples: give constants or "
+                    '"smoothness" with stochastic="sampled".'
+                )
+            if not self.closed_form and self.cuts != "polyak":
+                warnings.warn(
+                    f"model {self.cuts!r} takes the maximum over cuts of different samples, which is biased "
+                    'upwards: its floor is several times that of "latest".',
+                    stacklevel=3,
+                )
+        elif self.eta is not None:
+            raise ValueError(f'eta is for stochastic="sampled", got eta={self.eta!r}.')
+
+    @property
+    def cuts(self) -> str:
+        """The bundle model in use."""
+        return self.model or ("latest" if self.stochastic == "sampled" else "cutting_plane")
+
+    @property
+    def _secants(self) -> bool:
+        return isinstance(self.weights, str) and self.weights != "smoothness"
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the master needs no QP."""
+        return self.cuts == "latest" or (self.cuts == "cutting_plane" and self.bundle_size == 1)
+
+    @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        return self.closed_form and (self.h is None or not isinstance(self.h, Prox))
+
+    @property
+    def needs_smoothness(self) -> bool:
+        return isinstance(self.weights, str) and self.weights == "smoothness"
 
     def validate(self, objective: Any, network: Any) -> None:
+        super().validate(objective, network)
         n = objective.n_agents
-        if network.size > 1:
-            raise ValueError(f"{self.name} on MPI ranks runs through run_mpi, not solve.")
         for name, value in (("weights", self.weights), ("L0", self.L0)):
-            if not isinstance(value, str):
-                array = np.asarray(value, dtype=np.float64)
-                if array.shape not in ((), (n,)) or not np.all(np.isfinite(array)) or not np.all(array > 0):
-                    raise ValueError(
-                        f"{name} must be positive and finite, one or {n} numbers, got {value!r}."
-                    )
-        if self.trace is not None and self.trace.n != n:
-            raise ValueError(f"trace must be of {n} workers, got {self.trace.n}.")
+            if not isinstance(value, str) and not callable(value):
+                _positive(value, name, n)
+        if self.f_low is not None:
+            _numbers(self.f_low, "f_low", n)
+        if self.eta is not None and not np.all(_numbers(self.eta, "eta", n) >= 0):
+            raise ValueError(f"eta must be at least 0, got {self.eta!r}.")
 
-    def init(self, objective: Any, network: Any, x0: Any) -> BundleState:
-        n, d = objective.n_agents, objective.dim
-        workers = Workers(objective, self.client_weights, self.shift)
-        x0 = np.array(x0, dtype=np.float64)
-        replies = [workers.evaluate(i, x0) for i in range(n)]
-        h = (self.h or Quadratic()).with_quadratic(float(workers.shifts.sum()))
-        start = sum(f for f, _ in replies) + h.value(x0)
-        fixed = not isinstance(self.weights, str)
-        weights = np.broadcast_to(np.asarray(self.weights, dtype=float), (n,)) if fixed else self.weights
-        server = BundleServer(
-            n,
-            d,
-            h,
-            model=self.model,
-            size=self.bundle_size,
-            f_low=None if self.f_low is None else np.broadcast_to(np.asarray(self.f_low, dtype=float), (n,)),
-            weights=weights,
-            L0=np.broadcast_to(np.asarray(self.L0, dtype=np.float64), (n,)),
-            L_scale=self.L_scale,
-            delta=self.delta if self.delta is not None else 1e-10 * max(1.0, abs(start)),
-            check_convexity=self.check_convexity,
-            warmup=self.warmup,
-        )
-        for i, (f, g) in enumerate(replies):
-            server.receive(i, x0, f, g)
-        trace = self.trace or simulate_star(
-            n, self.service or Exponential(), steps=self.trace_steps, policy=self.policy, k=self.k_wait
-        )
-        x = server.step()
-        in_flight = np.tile(x, (n, 1))
-        return BundleState(x, server, workers, in_flight, trace, 0, n)
-
-    def step(self, objective: Any, network: Any, state: BundleState) -> BundleState:
-        batch = state.trace.batches[state.iteration]
-        for i in batch:
-            q = state.in_flight[i].copy()
-            state.server.receive(i, q, *state.workers.evaluate(i, q))
-        x = state.server.step()
-        state.in_flight[batch] = x
-        network.total(np.zeros((network.n_local, 0)))
-        return BundleState(
-            x,
-            state.server,
-            state.workers,
-            state.in_flight,
-            state.trace,
-            state.iteration + 1,
-            state.gradients + len(batch),
-        )
-
-    def iterate(self, state: BundleState) -> Any:
-        return state.x
-
-    def snapshot(self, state: BundleState) -> BundleState:
-        return state
-
-    def metrics(
-        self, objective: Any, network: Any, state: BundleState, *, final: bool = False
-    ) -> dict[str, float]:
-        server, k = state.server, state.iteration
-        record = {
-            "objective": state.workers.total(state.x) + server.h.value(state.x),
-            "gradients": float(state.gradients),
-            "time": float(state.trace.times[k - 1]) if k else 0.0,
-            "master_gap": server.last.gap,
+    def make_server(self, cluster: Cluster, h: Regularizer, x0: np.ndarray) -> ProximalServer:
+        facts = cluster.facts
+        common: dict[str, Any] = {
+            "L": self._weights(cluster),
+            "kind": self.weights if self._secants else "fixed",
+            "L_scale": self.L_scale,
+            "f_low": None if self.f_low is None else _spread(self.f_low, facts.counts),
+            "eta": None if self.eta is None else _spread(self.eta, facts.counts),
+            "growth": self.eta_growth,
+            "warmup": self.warmup,
+            "sampled": self.stochastic == "sampled",
+            "check_convexity": self.check_convexity,
         }
-        lower, upper = server.bounds()
-        if lower is not None:
-            record["lower_bound"] = lower
-            record["gap"] = (upper if upper is not None else record["objective"]) - lower
-        return record
+        n = int(facts.counts.sum())
+        if self.closed_form:
+            return LatestServer(n, cluster.shape, h, **common)
+        return BundleServer(
+            n,
+            cluster.shape,
+            h,
+            **common,
+            model=self.cuts,
+            size=self.bundle_size,
+            eviction=self.eviction,
+            delta=self.delta or 1e-10,
+        )
 
-    def finished(self, state: BundleState, metrics: dict[str, float]) -> str | None:
-        return "the trace has ended" if state.iteration >= len(state.trace) else None
+    def _weights(self, cluster: Cluster) -> np.ndarray:
+        facts = cluster.facts
+        if isinstance(self.weights, str) and self.weights == "smoothness":
+            assert facts.smoothness is not None
+            if not np.all(np.isfinite(facts.smoothness)):
+                raise ValueError('weights="smoothness" needs smooth losses, got one without a constant.')
+            return np.maximum(facts.smoothness, np.finfo(float).tiny)
+        if isinstance(self.weights, str):
+            return _spread(1.0 if isinstance(self.L0, str) else self.L0, facts.counts)
+        given = self.weights
+        if callable(given):
+            given = _positive([given(worker) for worker in range(cluster.n)], "weights", cluster.n)
+        # The constants are those of the unshifted f_i; mini-batches share their worker's by size.
+        left = _spread(
+            np.broadcast_to(np.asarray(given, dtype=np.float64), (cluster.n,)) - facts.shifts, facts.counts
+        )
+        if not np.all(left > 0):
+            raise ValueError(
+                f"weights must exceed the strong convexity that is moved to h, got {given!r}: "
+                "give smoothness constants of the f_i, or shift=0."
+            )
+        return left
 
-    def certificate(self, objective: Any, network: Any, state: BundleState) -> Certificate | None:
-        lower, upper = state.server.bounds()
-        value = state.workers.total(state.x) + state.server.h.value(state.x)
-        return Certificate("optimality gap", lower, value if upper is None else min(upper, value))
+    def prepare(self, server: Any, cluster: Cluster, replies: list[Any], x0: np.ndarray) -> None:
+        if isinstance(server, BundleServer) and self.delta is None:
+            start = math.fsum(f for f, _ in replies) + server.h.value(x0)
+            finite = abs(start) if math.isfinite(start) else 1.0
+            server.delta = (1e-8 if isinstance(server.h, Prox) else 1e-10) * max(1.0, finite)
+        if isinstance(self.L0, str) and server.kind != "fixed":
+            self._probe(server, cluster, replies, x0)
+
+    def _probe(self, server: Any, cluster: Cluster, replies: list[Any], x0: np.ndarray) -> None:
+        """A first secant of every function, along its gradient."""
+        counts, size = cluster.facts.counts, max(1.0, float(np.linalg.norm(x0)))
+        first = np.cumsum(counts) - counts
+        for part in range(int(counts.max())):
+            for worker in np.flatnonzero(counts > part).tolist():
+                g = replies[first[worker] + part][1]
+                norm = float(np.linalg.norm(g))
+                x = x0 - (PROBE * size / norm if norm > 0 else 0.0) * g
+                cluster.post(worker, part, part, x, None)
+            for worker, (_, g, _) in cluster.gather():
+                i = int(first[worker] + part)
+                turned = float(np.linalg.norm(g - replies[i][1]))
+                if turned > 0:
+                    server.set_secant(i, turned / (PROBE * size))
 
 
-class Workers:
-    """The workers' oracles, with client weights and the strong-convexity shift applied."""
+def dave_rpg(
+    step_size: float | None = None, *, shares: Any, smoothness: Any = None, **options: Any
+) -> AsynchronousBundle:
+    r"""DAve-RPG with one inner step: the bundle method with the newest cut and :math:`L_i = \pi_i/\gamma`.
 
-    def __init__(self, objective: Any, client_weights: Any, shift: float | None) -> None:
-        n = objective.n_agents
-        self.parts = [objective.subset([i]) for i in objective.agents]
-        if client_weights is None:
-            self.scales = np.ones(n)
-        elif isinstance(client_weights, str):
-            check_choice(client_weights, "client_weights", ("samples",))
-            self.scales = objective.data.sizes / objective.data.n_samples
-        else:
-            self.scales = np.asarray(client_weights, dtype=np.float64)
-            if self.scales.shape != (n,) or not np.all(self.scales > 0):
-                raise ValueError(f"client_weights must be {n} positive numbers, got {client_weights!r}.")
-        known = getattr(objective, "l2", 0.0) if shift is None else shift
-        self.shifts = self.scales * known
-        self.calls = 0
+    The two are the same iteration, so there is one code. With :math:`f_i` = `shares[i]` times a local loss.
 
-    def evaluate(self, i: int, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Shifted value and gradient of worker i."""
-        self.calls += 1
-        f, g = self.parts[i].value_and_gradient(x[None, :])
-        mu = self.shifts[i]
-        value = self.scales[i] * float(f[0]) - 0.5 * mu * float(x @ x)
-        return value, self.scales[i] * np.asarray(g[0], dtype=np.float64) - mu * x
+    Parameters
+    ----------
+    step_size : float, optional
+        gamma, at most ``2/(mu + Lloc)``; default ``1/Lloc``, ``Lloc = max_i smoothness[i]/shares[i]``.
+    shares : array (n,)
+        pi_i > 0, N_i/N in the reference.
+    smoothness : array (n,), optional
+        Smoothness constants of the f_i, for the default step.
+    **options
+        Further parameters of `AsynchronousBundle`.
 
-    def total(self, x: np.ndarray) -> float:
-        """Sum of the shifted f_i: monitoring, not counted."""
-        calls = self.calls
-        value = math.fsum(self.evaluate(i, x)[0] for i in range(len(self.parts)))
-        self.calls = calls
-        return value
+    References
+    ----------
+    K. Mishchenko, F. Iutzeler, J. Malick, M.-R. Amini, *A delay-tolerant proximal-gradient algorithm for
+    distributed learning*, ICML 2018.
+    """
+    pi = np.asarray(shares, dtype=np.float64)
+    if pi.ndim != 1 or not np.all(np.isfinite(pi)) or not np.all(pi > 0):
+        raise ValueError(f"shares must be positive numbers, one per worker, got {shares!r}.")
+    if step_size is None:
+        if smoothness is None:
+            raise ValueError("dave_rpg needs a step_size, or smoothness to take 1/max(smoothness/shares).")
+        step_size = 1.0 / float(np.max(_positive(smoothness, "smoothness", pi.size) / pi))
+    step_size = check_real(step_size, "step_size", minimum=0.0, open_low=True)
+    return AsynchronousBundle(model="latest", weights=pi / step_size, shift=0.0, **options)
+
+
+def _numbers(value: Any, name: str, n: int) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape not in ((), (n,)) or not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, one or {n} numbers, got {value!r}.")
+    return array
+
+
+def _positive(value: Any, name: str, n: int) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape not in ((), (n,)) or not np.all(np.isfinite(array)) or not np.all(array > 0):
+        raise ValueError(f"{name} must be positive and finite, one or {n} numbers, got {value!r}.")
+    return array
+
+
+def _spread(value: Any, counts: np.ndarray) -> np.ndarray:
+    """One number per function: a worker's divided over its mini-batches."""
+    per_worker = np.broadcast_to(np.asarray(value, dtype=np.float64), counts.shape)
+    return np.repeat(per_worker / counts, counts)

@@ -26,10 +26,11 @@ from optikit.runtime.timing import (
 from optikit.runtime.trace import Trace
 from optikit.simplex_qp import solve_simplex_product
 from solvers.asynchronous.bundle import AsynchronousBundle
+from solvers.asynchronous.bundle_server import BundleServer
 from solvers.asynchronous.master import solve_master
 from solvers.asynchronous.models import MODELS, Bundle
 from solvers.asynchronous.regularizers import Box, ElasticNet, Prox, Quadratic
-from solvers.asynchronous.server import BundleServer, LowerBoundError, NonConvexityError, NonFiniteOracleError
+from solvers.asynchronous.server import LowerBoundError, NonConvexityError, NonFiniteOracleError
 
 
 def run(objective, trace, **options):
@@ -82,9 +83,7 @@ def iterations_to_accuracy(model, anchor_of, eps=1e-6):
     assert start == pytest.approx(3.522858, abs=1e-6)
     L = np.linalg.eigvalsh(A)[:, -1]
     f_low = np.full(4, -100.0) if model.startswith("polyak") else None
-    server = BundleServer(
-        4, 10, Quadratic(), model=model, size=5, f_low=f_low, weights=L, L0=L, L_scale=1.0, delta=1e-13
-    )
+    server = BundleServer(4, (10,), Quadratic(), model=model, size=5, f_low=f_low, L=L, delta=1e-13)
     points, anchors = [np.zeros(10)], [0] * 4
     ask = lambda i, x: (0.5 * x @ A[i] @ x - b[i] @ x, A[i] @ x - b[i])  # noqa: E731
     for i in range(4):
@@ -126,7 +125,7 @@ def test_distances_are_max_norm_fejer(service, model):
     trace, distances = simulate_star(6, service, steps=200), []
 
     def record(progress):
-        anchors = progress.state.server.bundle.anchors
+        anchors = progress.state.server.anchors
         x = progress.state.x
         distances.append((np.sum((x - best) ** 2), np.sum((anchors - best) ** 2, axis=1).max()))
 
@@ -333,8 +332,6 @@ def test_bad_weights_traces_and_checkpoints_are_named(cancer, tmp_path):
         run(cancer, Trace(2, [1.0], [[0]]))
     with pytest.raises(ValueError, match="client_weights must be 9 positive"):
         AsynchronousBundle(client_weights=np.zeros(9)).solve(cancer)
-    with pytest.raises(ValueError, match="cannot be checkpointed yet"):
-        AsynchronousBundle().solve(cancer, checkpoint=tmp_path / "run.npz")
     with pytest.raises(ValueError, match="distinct workers"):
         Trace(2, [1.0], [[0, 0]])
     with pytest.raises(ValueError, match="needs an end"):
@@ -346,14 +343,12 @@ def test_bad_weights_traces_and_checkpoints_are_named(cancer, tmp_path):
 def test_wrong_oracles_are_caught():
     server = BundleServer(
         2,
-        1,
+        (1,),
         Quadratic(1.0),
         model="polyak",
         size=3,
         f_low=np.zeros(2),
-        weights=np.ones(2),
-        L0=np.ones(2),
-        L_scale=1.0,
+        L=np.ones(2),
         delta=1e-10,
         check_convexity=True,
     )

@@ -11,9 +11,9 @@ import numpy as np
 from optikit.objectives import Quadratic as Quadratics
 from optikit.runtime.timing import Exponential, Pareto, ServiceLaw, Ticks, simulate_star
 from solvers.asynchronous.bundle import AsynchronousBundle
+from solvers.asynchronous.bundle_server import BundleServer
 from solvers.asynchronous.models import MODELS
 from solvers.asynchronous.regularizers import Quadratic
-from solvers.asynchronous.server import BundleServer
 from theory_checks import Claim, Measurement, PowerLaw, Sweep, UpperBound, Value
 
 PAPER = "Cederberg, Wu, Boyd, Johansson, An Asynchronous Bundle Method, ICLR 2025"
@@ -47,9 +47,7 @@ def steps_to_accuracy(tau: int, frozen: int = 0, model: str = "cutting_plane", s
     best = np.linalg.solve(A.sum(0), b.sum(0))
     start = 0.5 * float(b.sum(0) @ best)
     L = np.linalg.eigvalsh(A)[:, -1]
-    server = BundleServer(
-        4, 10, Quadratic(), model=model, size=5, f_low=None, weights=L, L0=L, L_scale=scale, delta=1e-13
-    )
+    server = BundleServer(4, (10,), Quadratic(), model=model, size=5, L=L, L_scale=scale, delta=1e-13)
     points, anchors = [np.zeros(10)], [0] * 4
 
     def reply(i: int, x: np.ndarray) -> None:
@@ -81,7 +79,7 @@ def along_a_run(point: tuple[str, str], quantity: str, scale: float = 1.0) -> Me
     now, before = [], []
 
     def record(progress: Any) -> None:
-        anchors = progress.state.server.bundle.anchors
+        anchors = progress.state.server.anchors
         now.append(float(np.sum((progress.state.x - best) ** 2)))
         before.append(float(np.sum((anchors - best) ** 2, axis=1).max()))
 

@@ -1,0 +1,178 @@
+"""The workers' side: the oracles behind the messages, deterministic, sampled or one mini-batch at a time.
+
+Worker i owns :math:`f_i`, the objective's function of agent i times a client weight, less the strong
+convexity ``mu_i/2 ||x||^2`` that is moved to the server's h. In the *component* form its rows are cut into
+mini-batches once, each a function of its own that a query names; in the *sampled* form every query draws a
+fresh batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from optikit.agent_data import AgentData
+from optikit.objectives import LinearModel
+from optikit.random import AgentStreams
+from optikit.validation import check_choice, check_integer
+
+STOCHASTIC = (None, "sampled", "component")
+
+
+class Workers:
+    """Oracles of the workers whose data are here.
+
+    Parameters
+    ----------
+    objective : Objective
+        The agents held here.
+    total_rows : int or None
+        Rows of the whole problem, for ``client_weights="samples"``.
+    client_weights : array (n,), "samples" or None
+        Factor of each f_i; "samples" is the share of the rows, None 1.
+    shift : float or None
+        Strong convexity of the objective's f_i that is moved to h; None: its known `l2`.
+    stochastic : {None, "sampled", "component"}
+    batch_size : int or None
+        Rows of a mini-batch: drawn with replacement ("sampled"), or the size of the parts ("component").
+    seeds : tuple of int
+        One run per seed, stacked: points are ``(S, d)`` for S > 1. Only the draws differ between them.
+    """
+
+    def __init__(
+        self,
+        objective: Any,
+        *,
+        total_rows: int | None = None,
+        client_weights: Any = None,
+        shift: float | None = None,
+        stochastic: str | None = None,
+        batch_size: int | None = None,
+        seeds: tuple[int, ...] = (0,),
+    ) -> None:
+        check_choice(stochastic, "stochastic", STOCHASTIC)
+        self.objective, self.agents = objective, objective.agents
+        self.n, self.d, self.stochastic = objective.n_agents, objective.dim, stochastic
+        self.seeds, self.streams = seeds, [AgentStreams(seed, "minibatch") for seed in seeds]
+        self.place = {int(agent): k for k, agent in enumerate(self.agents)}
+        self.scales = _scales(objective, client_weights, total_rows)
+        known = getattr(objective, "l2", 0.0) if shift is None else shift
+        self.shifts = self.scales * known
+        self.batch_size = _batch_size(objective, batch_size, stochastic)
+        self.parts = [self._parts_of(int(agent)) for agent in self.agents]
+        self._evaluate: Callable[..., tuple[Any, Any]] = (
+            self._sampled if stochastic == "sampled" else self._exact
+        )
+
+    def _parts_of(self, agent: int) -> list[tuple[float, float, Any]]:
+        """Weight, shift and function of each part of an agent's data."""
+        own = self.objective.subset([agent])
+        scale, shift = float(self.scales[self.place[agent]]), float(self.shifts[self.place[agent]])
+        if self.stochastic != "component":
+            return [(scale, shift, own)]
+        data, b = own.data, self.batch_size
+        count = max(1, round(data.n_samples / b))
+        edges = np.linspace(0, data.n_samples, count + 1).round().astype(np.int64)
+        pieces = LinearModel(AgentData(data.features, data.targets, edges), own.loss, own.l2)
+        shares = np.diff(edges) / data.n_samples
+        return [(scale * s, shift * s, pieces.subset([k])) for k, s in enumerate(shares.tolist())]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Parts of each worker here, ``(n_local,)``."""
+        return np.array([len(parts) for parts in self.parts], dtype=np.int64)
+
+    def evaluate(self, worker: int, part: int, number: int, x: np.ndarray) -> tuple[Any, Any]:
+        """Value and gradient of a part of a worker's function: ``(f, g)`` of the shapes of a point.
+
+        `number` counts the worker's queries: sampled batches are keyed by it, so that they depend neither on
+        timing nor on the rank.
+        """
+        return self._evaluate(worker, part, number, x)
+
+    def _exact(self, worker: int, part: int, number: int, x: np.ndarray) -> tuple[Any, Any]:
+        scale, mu, function = self.parts[self.place[worker]][part]
+        if x.ndim == 2:
+            both = [self._exact(worker, part, number, row) for row in x]
+            return np.array([f for f, _ in both]), np.array([g for _, g in both])
+        f, g = function.value_and_gradient(x[None, :])
+        value = scale * float(f[0]) - 0.5 * mu * float(x @ x)
+        return value, scale * np.asarray(g[0], dtype=np.float64) - mu * x
+
+    def _sampled(self, worker: int, part: int, number: int, x: np.ndarray) -> tuple[Any, Any]:
+        scale, mu, model = self.parts[self.place[worker]][0]
+        points = np.atleast_2d(x)
+        data, b = model.data, self.batch_size
+        rows = np.concatenate(
+            [stream.integers([worker], number, data.n_samples, b)[0] for stream in self.streams]
+        )
+        # One agent per seed: the batch of each is evaluated at the point of its own run.
+        S = len(points)
+        batch = LinearModel(
+            AgentData(data.features[rows], data.targets[rows], b * np.arange(S + 1)), model.loss, model.l2
+        )
+        f, g = batch.value_and_gradient(points)
+        values = scale * f - 0.5 * mu * np.sum(points * points, axis=1)
+        gradients = scale * g - mu * points
+        return (float(values[0]), gradients[0]) if x.ndim == 1 else (values, gradients)
+
+    def value(self, worker: int, x: np.ndarray) -> Any:
+        """The whole f_i of a worker at x (or at each row of x): what a poll asks."""
+        if x.ndim == 2:
+            return np.array([self.value(worker, row) for row in x])
+        total = 0.0
+        for scale, mu, function in self.parts[self.place[worker]]:
+            total += scale * float(function.value(x[None, :])[0]) - 0.5 * mu * float(x @ x)
+        return total
+
+    def smoothness(self) -> list[np.ndarray]:
+        """Smoothness constants of the parts of each worker here, weights applied, shift taken off."""
+        return [
+            np.array([scale * float(np.asarray(f.smoothness)[0]) - mu for scale, mu, f in parts])
+            for parts in self.parts
+        ]
+
+
+def _scales(objective: Any, client_weights: Any, total_rows: int | None) -> np.ndarray:
+    n, agents = objective.n_agents, objective.agents
+    if client_weights is None:
+        return np.ones(agents.size)
+    if isinstance(client_weights, str):
+        check_choice(client_weights, "client_weights", ("samples",))
+        data = getattr(objective, "data", None)
+        if data is None:
+            raise ValueError(
+                f'client_weights="samples" needs agents with rows, got a {type(objective).__name__}.'
+            )
+        return data.sizes / (data.n_samples if total_rows is None else total_rows)
+    scales = np.asarray(client_weights, dtype=np.float64)
+    if scales.shape != (n,) or not np.all(np.isfinite(scales)) or not np.all(scales > 0):
+        raise ValueError(f"client_weights must be {n} positive numbers, got {client_weights!r}.")
+    return scales[agents]
+
+
+def _batch_size(objective: Any, batch_size: int | None, stochastic: str | None) -> int:
+    """Rows of a mini-batch; 0 for the deterministic form, which has none."""
+    if stochastic is None:
+        if batch_size is not None:
+            raise ValueError(
+                f'batch_size is for stochastic="sampled" or "component", got batch_size={batch_size!r}.'
+            )
+        return 0
+    if not isinstance(objective, LinearModel):
+        raise ValueError(
+            f'stochastic="{stochastic}" needs agents with rows (a LinearModel), '
+            f"got a {type(objective).__name__}."
+        )
+    if batch_size is None:
+        raise ValueError(f'stochastic="{stochastic}" needs a batch_size, got None.')
+    batch_size = check_integer(batch_size, "batch_size", minimum=1)
+    if stochastic == "component" and objective.n_local and batch_size > objective.data.sizes.min():
+        agent = objective.agents[int(np.argmin(objective.data.sizes))]
+        raise ValueError(
+            f"batch_size must be at most the rows of every agent, got {batch_size} for agent {agent} "
+            f"with {objective.data.sizes.min()} rows."
+        )
+    return batch_size
