@@ -42,6 +42,8 @@ class Method:
     whole_data : bool
         True for methods on a `solvers.newton.glm.GLM`, every worker of which may read all rows; its
         intercept is not penalised.
+    server : bool
+        True for methods whose rank 0 is a server without agents.
     setup : str or None
         ``"module:name"`` of the `solvers.cli.setups.Setup` that completes hyper-parameters from the data.
     """
@@ -57,6 +59,7 @@ class Method:
     links: str = "mixing"
     ridge: str | None = None
     whole_data: bool = False
+    server: bool = False
     setup: str | None = None
 
     def load(self) -> Any:
@@ -72,6 +75,13 @@ def _named(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 
+
+_ASYNCHRONOUS: dict[str, Any] = {
+    "server": True,
+    "setup": "solvers.cli.asynchronous:ASYNCHRONOUS",
+    "defaults": {"client_weights": "samples"},
+    "hidden": ("h", "service", "failures", "trace", "runs"),
+}
 
 METHODS = {
     method.name: method
@@ -207,6 +217,27 @@ METHODS = {
             "Debiased sub-sampled Newton for generalised linear models, averaged over --agents workers",
             options={"agents": 1, "l2": 1e-4, "tol": 1e-8, "max_rounds": 100},
             whole_data=True,
+        ),
+        Method(
+            "async-bundle",
+            "solvers.asynchronous.bundle:AsynchronousBundle",
+            "Asynchronous bundle method: workers of unequal speed, a simple h, a certified gap",
+            options={"l2": 1e-3, "tol": 1e-6, "max_rounds": 20_000, "record_every": "5"},
+            **_ASYNCHRONOUS,
+        ),
+        Method(
+            "piag",
+            "solvers.asynchronous.baselines:PIAG",
+            "Proximal incremental aggregated gradient with delay-adaptive steps",
+            options={"l2": 1e-3, "max_rounds": 5000, "record_every": "5"},
+            **_ASYNCHRONOUS,
+        ),
+        Method(
+            "async-sgd",
+            "solvers.asynchronous.baselines:AsynchronousSGD",
+            "Asynchronous (proximal) SGD: every reply moves the iterate at once",
+            options={"l2": 1e-3, "max_rounds": 5000, "record_every": "5"},
+            **_ASYNCHRONOUS,
         ),
         Method(
             "robust-learning",

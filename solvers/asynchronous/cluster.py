@@ -112,8 +112,7 @@ class VirtualCluster(Cluster):
         smoothness: bool = False,
     ) -> None:
         self.workers, self.n = workers, workers.n
-        S = len(workers.seeds)
-        self.shape = (workers.d,) if S == 1 else (S, workers.d)
+        self.shape = (workers.d,) if workers.runs == 1 else (workers.runs, workers.d)
         self.facts = facts_of(workers, smoothness)
         self._simulate = None if isinstance(trace, Trace) else trace
         self._trace = trace if isinstance(trace, Trace) else trace(self.FIRST)

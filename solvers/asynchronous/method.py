@@ -34,6 +34,10 @@ from solvers.asynchronous.workers import STOCHASTIC, Workers
 
 #: A run has diverged when its iterate is this much larger than its start.
 BLOW_UP = 1e12
+#: Hyper-parameters that say when a run ends or how ranks wait: a resumed run may change them.
+STOPPING = frozenset(
+    {"eps_rel", "target", "eps_x", "max_gradients", "max_time", "worker_timeout", "idle", "poll_every"}
+)
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,12 @@ class AsynchronousMethod(IterativeSolver):
     seed : int, default 0
         Decides every draw of samples; service laws have seeds of their own.
     runs : int, default 1
-        Stacked runs with the seeds seed, seed + 1, ... along the same timeline, iterates ``(runs, d)``; for
-        sampled gradients and methods whose step is elementwise.
+        Stacked runs with independent samples along the same timeline, iterates ``(runs, d)``, the first that
+        of ``runs=1``; for sampled gradients and methods whose step is elementwise.
     poll_every : int or None
         Server steps between two polls: each worker's next query asks for its f_i at the poll's point as
         well, so that F there is exact after n replies, without a barrier. None: never on a virtual clock,
-        where records evaluate F for free; every 10 n steps on MPI ranks.
+        where records evaluate F for free; every 5 n steps on MPI ranks.
     eps_rel : float, default 0
         The run has converged when ``gap <= tol + eps_rel |upper|``.
     target : float or None
@@ -202,7 +206,8 @@ class AsynchronousMethod(IterativeSolver):
             shift=self.shift,
             stochastic=self.stochastic,
             batch_size=self.batch_size,
-            seeds=tuple(range(self.seed, self.seed + self.runs)),
+            seed=self.seed,
+            runs=self.runs,
         )
 
     def _cluster(self, objective: Any) -> Cluster:
@@ -339,7 +344,7 @@ class AsynchronousMethod(IterativeSolver):
         if every is None:
             if isinstance(state.cluster, VirtualCluster):
                 return False
-            every = 10 * state.cluster.n
+            every = 5 * state.cluster.n
         return state.iteration % every == 0
 
     def _watch(self, state: AsynchronousState, batch: list[int]) -> None:
@@ -438,5 +443,6 @@ class AsynchronousMethod(IterativeSolver):
     # -- identity of a run --------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """Name and hyper-parameters, laws and traces by their content."""
-        return repr(settings_of(self))
+        """Name and hyper-parameters that decide the iterates; laws and traces by their content."""
+        name, settings = settings_of(self)
+        return repr((name, [(field, value) for field, value in settings if field not in STOPPING]))

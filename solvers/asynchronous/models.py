@@ -17,11 +17,16 @@ average                  the newest and a running average of the old ones
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+
+from optikit.checkpoint import replicated
 
 MODELS = ("latest", "cutting_plane", "two_cut", "polyak", "polyak_cutting_plane", "average")
 
 
+@dataclass
 class Bundle:
     """Cuts of all workers in slots, with the products that the master needs kept up to date.
 
@@ -35,6 +40,8 @@ class Bundle:
         Cuts m of the cutting-plane models.
     f_low : array (n,) or None
         Lower bounds on the f_i, for the polyak models.
+    eviction : {"fifo", "least_active"}, default "fifo"
+        Which cut of a full worker goes: the oldest, or the one with the smallest weight; never the newest.
 
     Attributes
     ----------
@@ -42,48 +49,95 @@ class Bundle:
     offsets : array (n, slots)
         v_ij, so that a cut reads ``g'x - v``.
     used : boolean array (n, slots)
+    newest : array (n,)
+        Slot of each worker's newest cut, -1 before the first.
+    weights : array (n, slots)
+        Dual weights of the last master, each row summing to one; an evicted cut's pass to the new one.
+    anchors : array (n, d)
     gram : array (n * slots, n * slots)
         Inner products of all cuts: only fresh rows are recomputed, so nothing drifts.
     cross : array (n * slots, n)
         Inner products of cuts and anchors.
+    stale_cuts, stale_anchors : boolean arrays
+        What changed since the products were brought up to date.
     """
 
-    def __init__(self, model: str, n: int, d: int, size: int, f_low: np.ndarray | None) -> None:
-        self.model, self.n, self.d = model, n, d
-        extra = {"latest": 1, "two_cut": 2, "polyak": 2, "average": 2}
-        self.ring = size if model in ("cutting_plane", "polyak_cutting_plane") else 1
-        self.slots = extra.get(model, size + (model == "polyak_cutting_plane"))
-        self.cuts = np.zeros((n, self.slots, d))
-        self.offsets = np.zeros((n, self.slots))
-        self.used = np.zeros((n, self.slots), dtype=bool)
+    model: str
+    n: int
+    d: int
+    size: int
+    f_low: np.ndarray | None = None
+    eviction: str = "fifo"
+    cuts: np.ndarray = replicated(default=None)
+    offsets: np.ndarray = replicated(default=None)
+    used: np.ndarray = replicated(default=None)
+    newest: np.ndarray = replicated(default=None)
+    weights: np.ndarray = replicated(default=None)
+    anchors: np.ndarray = replicated(default=None)
+    gram: np.ndarray = replicated(default=None)
+    cross: np.ndarray = replicated(default=None)
+    stale_cuts: np.ndarray = replicated(default=None)
+    stale_anchors: np.ndarray = replicated(default=None)
+
+    def __post_init__(self) -> None:
+        n, d, slots = self.n, self.d, self.slots
+        if self.cuts is not None:  # restored from a checkpoint
+            return
+        self.cuts = np.zeros((n, slots, d))
+        self.offsets = np.zeros((n, slots))
+        self.used = np.zeros((n, slots), dtype=bool)
         self.newest = np.full(n, -1)
-        self.weights = np.zeros((n, self.slots))
+        self.weights = np.zeros((n, slots))
         self.anchors = np.zeros((n, d))
-        self.gram = np.zeros((n * self.slots, n * self.slots))
-        self.cross = np.zeros((n * self.slots, n))
-        self._stale_cuts: set[int] = set()
-        self._stale_anchors: set[int] = set()
-        if model in ("polyak", "polyak_cutting_plane"):
-            assert f_low is not None
-            self.offsets[:, -1] = -f_low
+        self.gram = np.zeros((n * slots, n * slots))
+        self.cross = np.zeros((n * slots, n))
+        self.stale_cuts = np.zeros(n * slots, dtype=bool)
+        self.stale_anchors = np.zeros(n, dtype=bool)
+        if self.has_floor:
+            assert self.f_low is not None
+            self.offsets[:, -1] = -self.f_low
             self.used[:, -1] = True
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the last slot holds the constant f_low."""
+        return self.model in ("polyak", "polyak_cutting_plane")
+
+    @property
+    def ring(self) -> int:
+        """Slots that newest cuts go around in."""
+        return self.size if self.model in ("cutting_plane", "polyak_cutting_plane") else 1
+
+    @property
+    def slots(self) -> int:
+        """Cuts per worker at most."""
+        return self.ring + (self.model in ("two_cut", "average") or self.has_floor)
 
     def put(self, i: int, anchor: np.ndarray, f: float, g: np.ndarray) -> None:
         """The newest cut of worker i, exact at its new anchor."""
         v = float(g @ anchor) - f
         if self.newest[i] >= 0 and self.model in ("two_cut", "average"):
             self._aggregate(i)
-        slot = (self.newest[i] + 1) % self.ring
+        slot = self._slot_for_new(i)
         if not self.used[i].any() or not self.used[i, : self.ring].any():
             self.weights[i, slot] = 1.0 - self.weights[i].sum()
         self._set(i, slot, g, v)
         self.newest[i] = slot
         self.anchors[i] = anchor
-        self._stale_anchors.add(i)
+        self.stale_anchors[i] = True
+
+    def _slot_for_new(self, i: int) -> int:
+        """The next free slot of worker i, or the one that is evicted."""
+        ring, newest = self.ring, int(self.newest[i])
+        if self.eviction == "fifo" or ring == 1 or not self.used[i, :ring].all():
+            return (newest + 1) % ring
+        candidates = self.weights[i, :ring].copy()
+        candidates[newest] = np.inf
+        return int(np.argmin(candidates))
 
     def _set(self, i: int, slot: int, g: np.ndarray, v: float) -> None:
         self.cuts[i, slot], self.offsets[i, slot], self.used[i, slot] = g, v, True
-        self._stale_cuts.add(i * self.slots + slot)
+        self.stale_cuts[i * self.slots + slot] = True
 
     def _aggregate(self, i: int) -> None:
         if self.model == "two_cut":
@@ -99,19 +153,19 @@ class Bundle:
 
     def refresh(self) -> None:
         """Bring the products up to date: one pass over the cuts for all fresh cuts and anchors."""
-        cuts, anchors = sorted(self._stale_cuts), sorted(self._stale_anchors)
-        if not cuts and not anchors:
+        cuts, anchors = np.flatnonzero(self.stale_cuts), np.flatnonzero(self.stale_anchors)
+        if not cuts.size and not anchors.size:
             return
         flat = self.cuts.reshape(-1, self.d)
         products = flat @ np.concatenate([flat[cuts], self.anchors[anchors]]).T
-        if cuts:
-            self.gram[:, cuts] = products[:, : len(cuts)]
-            self.gram[cuts, :] = products[:, : len(cuts)].T
+        if cuts.size:
+            self.gram[:, cuts] = products[:, : cuts.size]
+            self.gram[cuts, :] = products[:, : cuts.size].T
             self.cross[cuts, :] = flat[cuts] @ self.anchors.T
-        if anchors:
-            self.cross[:, anchors] = products[:, len(cuts) :]
-        self._stale_cuts.clear()
-        self._stale_anchors.clear()
+        if anchors.size:
+            self.cross[:, anchors] = products[:, cuts.size :]
+        self.stale_cuts[:] = False
+        self.stale_anchors[:] = False
 
     def active(self) -> np.ndarray:
         """Flat indices of the cuts in use, worker after worker."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +71,10 @@ def solve_on_ranks(
 ) -> Result:
     """`AsynchronousMethod.solve` on at least two ranks; collective, the same result on all of them."""
     comm = communicator
-    rank, size = comm.Get_rank(), comm.Get_size()
+    rank = comm.Get_rank()
     with abort_on_error(comm):
         n, d = objective.n_agents, objective.dim
-        mine = workers_of(rank, size, n)
-        workers, facts, problem = _try(lambda: _prepare(method, objective, comm, mine))
+        workers, facts, problem = _try(lambda: _prepare(method, objective, comm))
         _agree(comm, problem)
         pieces = comm.gather((facts, workers.objective.digests()), root=0)
         query_size, reply_size = 2 + 2 * d, 2 + d
@@ -86,12 +89,26 @@ def solve_on_ranks(
                 error = raised
             star.close()
         else:
-            serve(comm, n, query_size, _answer(workers, d), idle=method.idle)
+            with _deaf_to_interrupts():
+                serve(comm, n, query_size, _answer(workers, d), idle=method.idle)
         _agree(comm, error)
         return _shared(method, comm, workers, n, result, curve)
 
 
-def _prepare(method: Any, objective: Any, comm: Any, mine: range) -> tuple[Workers, Facts, None]:
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches every rank; the server's driver ends the run, workers wait for its word."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _prepare(method: Any, objective: Any, comm: Any) -> tuple[Workers, Facts, None]:
     method.validate(objective, None)
     if method.runs > 1:
         raise ValueError(f"runs must be 1 on MPI ranks, got {method.runs}.")
@@ -101,7 +118,8 @@ def _prepare(method: Any, objective: Any, comm: Any, mine: range) -> tuple[Worke
         raise ValueError(
             "service, failures, latency and server_time set a virtual clock; on ranks time is real."
         )
-    here = objective if np.array_equal(objective.agents, list(mine)) else objective.subset(list(mine))
+    mine = list(workers_of(comm.Get_rank(), comm.Get_size(), objective.n_agents))
+    here = objective if np.array_equal(objective.agents, mine) else objective.subset(mine)
     rows = getattr(getattr(here, "data", None), "n_samples", 0)
     total = sum(comm.allgather(rows))
     workers = method.make_workers(here, total)
@@ -125,7 +143,7 @@ def _try(call: Any) -> tuple[Any, Any, BaseException | None]:
 
 def _agree(comm: Any, error: BaseException | None) -> None:
     """Raise on every rank when one of them has an error; the first one's."""
-    told = comm.allgather(None if error is None else (type(error).__name__, str(error)))
+    told = comm.allgather(None if error is None else (_base_of(error), str(error)))
     first = next((entry for entry in told if entry is not None), None)
     if first is None:
         return
@@ -135,9 +153,16 @@ def _agree(comm: Any, error: BaseException | None) -> None:
     raise raised_on_every_rank(own)
 
 
-def _same_error(kind: str, text: str) -> Exception:
-    known: dict[str, type[Exception]] = {"ValueError": ValueError, "TypeError": TypeError}
-    return known.get(kind, RuntimeError)(text)
+#: Classes that an error keeps on the other ranks.
+KNOWN: tuple[type[Exception], ...] = (ValueError, TypeError, FloatingPointError, OSError, RuntimeError)
+
+
+def _base_of(error: BaseException) -> int:
+    return next((k for k, known in enumerate(KNOWN) if isinstance(error, known)), len(KNOWN) - 1)
+
+
+def _same_error(kind: int, text: str) -> Exception:
+    return KNOWN[kind](text)
 
 
 def _answer(workers: Workers, d: int) -> Any:

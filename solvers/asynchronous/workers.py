@@ -37,8 +37,9 @@ class Workers:
     stochastic : {None, "sampled", "component"}
     batch_size : int or None
         Rows of a mini-batch: drawn with replacement ("sampled"), or the size of the parts ("component").
-    seeds : tuple of int
-        One run per seed, stacked: points are ``(S, d)`` for S > 1. Only the draws differ between them.
+    seed : int
+    runs : int
+        Stacked runs: points are ``(runs, d)`` for more than one. Only the draws differ between them.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class Workers:
         shift: float | None = None,
         stochastic: str | None = None,
         batch_size: int | None = None,
-        seeds: tuple[int, ...] = (0,),
+        seed: int = 0,
+        runs: int = 1,
     ) -> None:
         check_choice(stochastic, "stochastic", STOCHASTIC)
         self.objective, self.agents = objective, objective.agents
         self.n, self.d, self.stochastic = objective.n_agents, objective.dim, stochastic
-        self.seeds, self.streams = seeds, [AgentStreams(seed, "minibatch") for seed in seeds]
+        self.runs, self.streams = runs, AgentStreams(seed, "minibatch")
         self.place = {int(agent): k for k, agent in enumerate(self.agents)}
         self.scales = _scales(objective, client_weights, total_rows)
         known = getattr(objective, "l2", 0.0) if shift is None else shift
@@ -104,18 +106,23 @@ class Workers:
     def _sampled(self, worker: int, part: int, number: int, x: np.ndarray) -> tuple[Any, Any]:
         scale, mu, model = self.parts[self.place[worker]][0]
         points = np.atleast_2d(x)
-        data, b = model.data, self.batch_size
-        rows = np.concatenate(
-            [stream.integers([worker], number, data.n_samples, b)[0] for stream in self.streams]
-        )
-        # One agent per seed: the batch of each is evaluated at the point of its own run.
-        S = len(points)
-        batch = LinearModel(
-            AgentData(data.features[rows], data.targets[rows], b * np.arange(S + 1)), model.loss, model.l2
-        )
-        f, g = batch.value_and_gradient(points)
-        values = scale * f - 0.5 * mu * np.sum(points * points, axis=1)
-        gradients = scale * g - mu * points
+        data, b, l2 = model.data, self.batch_size, scale * model.l2 - mu
+        # Run r of worker i draws as agent i + n r, so that the first run is the one without company.
+        drawn = self.streams.integers(worker + self.n * np.arange(self.runs), number, data.n_samples, b)
+        rows, targets = data.features[drawn.ravel()], model.targets[drawn.ravel()].reshape(drawn.shape)
+        if data.is_sparse:
+            batches = [rows[b * r : b * (r + 1)] for r in range(self.runs)]
+            z = np.stack([batch @ point for batch, point in zip(batches, points)])
+        else:
+            stack = rows.reshape(self.runs, b, self.d)
+            z = np.matmul(stack, points[:, :, None])[:, :, 0]
+        slopes = model.loss.derivative(z, targets) * (scale / b)
+        values = model.loss.value(z, targets).mean(axis=1) * scale + 0.5 * l2 * np.sum(points**2, axis=1)
+        if data.is_sparse:
+            sums = np.stack([batch.T @ slope for batch, slope in zip(batches, slopes)])
+        else:
+            sums = np.matmul(slopes[:, None, :], stack)[:, 0, :]
+        gradients = sums + l2 * points
         return (float(values[0]), gradients[0]) if x.ndim == 1 else (values, gradients)
 
     def value(self, worker: int, x: np.ndarray) -> Any:

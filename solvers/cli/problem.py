@@ -74,6 +74,7 @@ def build_problem(
     directed: bool = False,
     ridge_in_method: bool = False,
     whole_data: bool = False,
+    server: bool = False,
     namespace: str = "numpy",
     communicator: Any = None,
 ) -> Problem:
@@ -81,7 +82,7 @@ def build_problem(
 
     `kind`, `link_weights` and `directed` are those of `parse_topology`. With `ridge_in_method` the ridge term
     is left to the method, which treats it apart from the losses; with `whole_data` the objective is a `GLM`
-    of all rows, its intercept apart from them.
+    of all rows, its intercept apart from them; with `server` rank 0 holds no agents.
 
     Raises
     ------
@@ -130,7 +131,12 @@ def build_problem(
         communicator=communicator,
         xp=xp,
     )
-    own = dealt.subset(network.agents)
+    held = network.agents
+    if server and network.size > 1:
+        from optikit.runtime.star import workers_of
+
+        held = np.array(workers_of(network.rank, network.size, n_agents), dtype=np.int64)
+    own = dealt.subset(held)
     if not is_numpy(xp):
         own = own.to(xp)
     kind = f"CSR, {table.density:.2%} stored" if hasattr(X, "indptr") else "dense"

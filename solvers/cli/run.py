@@ -85,6 +85,7 @@ def solve_file(
             checkpoint_every=checkpoint_every,
             resume=resume,
             progress=not quiet and not as_json and sys.stderr.isatty(),
+            callback=_GapPrinter() if method.server and not quiet and not as_json else None,
         )
         optimum = _reference_value(problem, solver, method) if reference else 0.0
     except BAD_INPUT as caught:
@@ -97,6 +98,8 @@ def solve_file(
     if root:
         parameters = {name: getattr(solver, name) for name in parameters}
         _write(method, parameters, problem, result, optimum, as_json, quiet, out, history, plot, report)
+        if setup is not None and setup.after is not None:
+            setup.after(result, settings)
     if result.status == "interrupted":
         return 130
     return 0 if result.success else 1
@@ -113,6 +116,7 @@ def _links(method: Method) -> dict[str, Any]:
         "kind": method.links,
         "ridge_in_method": method.ridge is not None,
         "whole_data": method.whole_data,
+        "server": method.server,
     }
 
 
@@ -144,6 +148,25 @@ def _check_outputs(**paths: Path | None) -> None:
             raise ValueError(
                 f"--{name} must lie in an existing folder that can be written to, got {str(path)!r}."
             )
+
+
+class _GapPrinter:
+    """A line whenever the certified gap has fallen to less than half of the last one shown."""
+
+    def __init__(self) -> None:
+        self.shown = float("inf")
+
+    def __call__(self, progress: Any) -> None:
+        found = progress.metrics
+        gap = found.get("gap")
+        if gap is None or not gap <= 0.5 * self.shown:
+            return
+        self.shown = gap
+        print(
+            f"  certified gap {gap:.3e}   steps {progress.iteration}   gradients {found['gradients']:.0f}   "
+            f"time {found['time']:.4g}",
+            flush=True,
+        )
 
 
 def _reference_value(problem: Any, solver: Any, method: Method) -> float:

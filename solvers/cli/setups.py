@@ -24,10 +24,13 @@ class Setup:
         `solve`. Every rank calls it, and every rank must raise alike.
     options : callable
         The further options of the subcommand.
+    after : callable or None
+        ``after(result, settings)`` writes what only this method has; called on the root when the run is over.
     """
 
     build: Callable[[Any, dict[str, Any], dict[str, Any], Any], tuple[Any, dict[str, Any]]]
     options: Callable[[], Sequence[click.Option]] = tuple
+    after: Callable[[Any, dict[str, Any]], None] | None = None
 
 
 def _lipschitz(problem: Any, wanted: float | None, remedy: str) -> float:
