@@ -128,10 +128,23 @@ class Workers:
     def value(self, worker: int, x: np.ndarray) -> Any:
         """The whole f_i of a worker at x (or at each row of x): what a poll asks."""
         if x.ndim == 2:
-            return np.array([self.value(worker, row) for row in x])
+            return self._values(worker, x)
         total = 0.0
         for scale, mu, function in self.parts[self.place[worker]]:
             total += scale * float(function.value(x[None, :])[0]) - 0.5 * mu * float(x @ x)
+        return total
+
+    def _values(self, worker: int, points: np.ndarray) -> np.ndarray:
+        """f_i of a worker at several points, ``(S,)``."""
+        total = np.zeros(len(points))
+        for scale, mu, function in self.parts[self.place[worker]]:
+            if isinstance(function, LinearModel):  # one product for all points
+                z = np.asarray(function.data.features @ points.T)
+                losses = function.loss.value(z, function.targets[:, None]).mean(axis=0)
+                values = losses + 0.5 * function.l2 * np.sum(points**2, axis=1)
+            else:
+                values = np.array([float(function.value(x[None, :])[0]) for x in points])
+            total += scale * values - 0.5 * mu * np.sum(points**2, axis=1)
         return total
 
     def smoothness(self) -> list[np.ndarray]:
