@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from optikit.arrays import to_numpy
 from optikit.random import AgentStreams
 from optikit.result import Certificate, Result
 from optikit.runtime.communicator import default_communicator
@@ -236,7 +237,7 @@ class AsynchronousMethod(IterativeSolver):
     def init(self, objective: Any, network: Any, x0: Any) -> AsynchronousState:
         cluster = self._cluster(objective)
         n, shape, counts = cluster.n, cluster.shape, cluster.facts.counts
-        start = np.broadcast_to(np.array(x0, dtype=np.float64), shape).copy()
+        start = np.broadcast_to(to_numpy(x0).astype(np.float64), shape).copy()
         h = (self.h or Quadratic()).with_quadratic(float(cluster.facts.shifts.sum()))
         server = self.make_server(cluster, h, start)
         first = np.concatenate(([0], np.cumsum(counts)))

@@ -136,7 +136,7 @@ class ProximalServer(Server):
     @property
     @abstractmethod
     def anchors(self) -> np.ndarray:
-        """z_i, ``(n, *shape)``."""
+        """z_i, ``(n, d)`` or ``(n, runs, d)``."""
 
     @abstractmethod
     def newest_gradient(self, i: int) -> np.ndarray:

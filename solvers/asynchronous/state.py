@@ -68,7 +68,7 @@ class AsynchronousState:
     ----------
     x : array
     server : Server
-    in_flight : array (n, *shape)
+    in_flight : array (n, d) or (n, runs, d)
         Points that the workers are evaluating.
     polled_in_flight : boolean array (n,)
         Whether the query carries the poll's point too.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from optikit.agent_data import AgentData
+from optikit.arrays import from_numpy, is_numpy, to_numpy
 from optikit.objectives import LinearModel
 from optikit.random import AgentStreams
 from optikit.validation import check_choice, check_integer
@@ -55,7 +56,8 @@ class Workers:
         runs: int = 1,
     ) -> None:
         check_choice(stochastic, "stochastic", STOCHASTIC)
-        self.objective, self.agents = objective, objective.agents
+        self.objective, self.agents, self.xp = objective, objective.agents, objective.xp
+        self._on_host = is_numpy(objective.xp)
         self.n, self.d, self.stochastic = objective.n_agents, objective.dim, stochastic
         self.runs, self.streams = runs, AgentStreams(seed, "minibatch")
         self.place = {int(agent): k for k, agent in enumerate(self.agents)}
@@ -99,9 +101,9 @@ class Workers:
         if x.ndim == 2:
             both = [self._exact(worker, part, number, row) for row in x]
             return np.array([f for f, _ in both]), np.array([g for _, g in both])
-        f, g = function.value_and_gradient(x[None, :])
+        f, g = function.value_and_gradient(self._here(x[None, :]))
         value = scale * float(f[0]) - 0.5 * mu * float(x @ x)
-        return value, scale * np.asarray(g[0], dtype=np.float64) - mu * x
+        return value, scale * to_numpy(g)[0].astype(np.float64, copy=False) - mu * x
 
     def _sampled(self, worker: int, part: int, number: int, x: np.ndarray) -> tuple[Any, Any]:
         scale, mu, model = self.parts[self.place[worker]][0]
@@ -109,21 +111,42 @@ class Workers:
         data, b, l2 = model.data, self.batch_size, scale * model.l2 - mu
         # Run r of worker i draws as agent i + n r, so that the first run is the one without company.
         drawn = self.streams.integers(worker + self.n * np.arange(self.runs), number, data.n_samples, b)
-        rows, targets = data.features[drawn.ravel()], model.targets[drawn.ravel()].reshape(drawn.shape)
         if data.is_sparse:
-            batches = [rows[b * r : b * (r + 1)] for r in range(self.runs)]
-            z = np.stack([batch @ point for batch, point in zip(batches, points)])
+            losses, gradients = self._sampled_sparse(model, drawn, points)
         else:
-            stack = rows.reshape(self.runs, b, self.d)
-            z = np.matmul(stack, points[:, :, None])[:, :, 0]
-        slopes = model.loss.derivative(z, targets) * (scale / b)
-        values = model.loss.value(z, targets).mean(axis=1) * scale + 0.5 * l2 * np.sum(points**2, axis=1)
-        if data.is_sparse:
-            sums = np.stack([batch.T @ slope for batch, slope in zip(batches, slopes)])
-        else:
-            sums = np.matmul(slopes[:, None, :], stack)[:, 0, :]
-        gradients = sums + l2 * points
+            losses, gradients = self._sampled_dense(model, drawn, points)
+        values = scale * losses + 0.5 * l2 * np.sum(points**2, axis=1)
+        gradients = scale * gradients + l2 * points
         return (float(values[0]), gradients[0]) if x.ndim == 1 else (values, gradients)
+
+    def _sampled_dense(
+        self, model: LinearModel, drawn: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean losses and gradients over the drawn rows, ``(runs,)`` and ``(runs, d)``."""
+        xp, (runs, b) = self.xp, drawn.shape
+        index = from_numpy(drawn.ravel(), xp)
+        stack = xp.reshape(xp.take(model.data.features, index, axis=0), (runs, b, self.d))
+        targets = xp.reshape(xp.take(model.targets, index), (runs, b))
+        z = (stack @ self._here(points)[:, :, None])[:, :, 0]
+        slopes = model.loss.derivative(z, targets) / b
+        losses = xp.mean(model.loss.value(z, targets), axis=1)
+        return to_numpy(losses), to_numpy((slopes[:, None, :] @ stack)[:, 0, :])
+
+    @staticmethod
+    def _sampled_sparse(
+        model: LinearModel, drawn: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        losses, gradients = [], []
+        for rows, x in zip(drawn, points):
+            batch, targets = model.data.features[rows], model.targets[rows]
+            z = batch @ x
+            losses.append(np.mean(model.loss.value(z, targets)))
+            gradients.append(batch.T @ (model.loss.derivative(z, targets) / rows.size))
+        return np.array(losses), np.array(gradients)
+
+    def _here(self, x: np.ndarray) -> Any:
+        """A point in the namespace and precision of the data."""
+        return x if self._on_host else self.xp.astype(from_numpy(x, self.xp), self.objective.dtype)
 
     def value(self, worker: int, x: np.ndarray) -> Any:
         """The whole f_i of a worker at x (or at each row of x): what a poll asks."""
@@ -131,7 +154,7 @@ class Workers:
             return self._values(worker, x)
         total = 0.0
         for scale, mu, function in self.parts[self.place[worker]]:
-            total += scale * float(function.value(x[None, :])[0]) - 0.5 * mu * float(x @ x)
+            total += scale * float(function.value(self._here(x[None, :]))[0]) - 0.5 * mu * float(x @ x)
         return total
 
     def _values(self, worker: int, points: np.ndarray) -> np.ndarray:
@@ -139,19 +162,18 @@ class Workers:
         total = np.zeros(len(points))
         for scale, mu, function in self.parts[self.place[worker]]:
             if isinstance(function, LinearModel):  # one product for all points
-                z = np.asarray(function.data.features @ points.T)
-                losses = function.loss.value(z, function.targets[:, None]).mean(axis=0)
+                z = function.data.features @ self._here(points).T
+                losses = to_numpy(self.xp.mean(function.loss.value(z, function.targets[:, None]), axis=0))
                 values = losses + 0.5 * function.l2 * np.sum(points**2, axis=1)
             else:
-                values = np.array([float(function.value(x[None, :])[0]) for x in points])
+                values = np.array([float(function.value(self._here(x[None, :]))[0]) for x in points])
             total += scale * values - 0.5 * mu * np.sum(points**2, axis=1)
         return total
 
     def smoothness(self) -> list[np.ndarray]:
         """Smoothness constants of the parts of each worker here, weights applied, shift taken off."""
         return [
-            np.array([scale * float(np.asarray(f.smoothness)[0]) - mu for scale, mu, f in parts])
-            for parts in self.parts
+            np.array([scale * float(f.smoothness[0]) - mu for scale, mu, f in parts]) for parts in self.parts
         ]
 
 

@@ -288,6 +288,24 @@ def test_stacked_runs_share_the_timeline_and_the_first_is_the_single_run(cancer)
         np.testing.assert_allclose(stacked.x[0], single.x, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weights": "smoothness", "h": ElasticNet(1e-3)},
+        {"stochastic": "component", "batch_size": 20},
+        {"stochastic": "sampled", "batch_size": 8, "weights": "smoothness", "eta": 1.0, "runs": 2},
+    ],
+)
+def test_workers_may_hold_arrays_of_any_namespace(cancer, xp, options):
+    elsewhere = cancer.to(xp)
+    solver = AsynchronousBundle(client_weights="samples", **options)
+    here, there = (solver.solve(model, max_rounds=30) for model in (cancer, elsewhere))
+    assert isinstance(there.x, np.ndarray)  # the server works on the host
+    np.testing.assert_allclose(there.x, here.x, rtol=1e-7, atol=1e-9)
+    assert there.objective == pytest.approx(here.objective, rel=1e-9)
+
+
 # -- certificates (A6) --------------------------------------------------------------------------------------
 
 

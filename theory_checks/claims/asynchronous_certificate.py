@@ -54,7 +54,7 @@ class AliasedBundle(AsynchronousBundle):
     def make_server(self, cluster: Any, h: Regularizer, x0: np.ndarray) -> Any:
         right = super().make_server(cluster, h, x0)
         return Aliased(
-            right.n, right.shape, h, L=right.L, kind=right.kind, model=right.model, size=right.size
+            right.n, right.shape, h, L=right.L, kind=right.kind, model=self.cuts, size=self.bundle_size
         )
 
 
