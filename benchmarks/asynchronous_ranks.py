@@ -1,7 +1,8 @@
 """Three workers and a server on MPI ranks, one worker twenty times slower: asynchronous against synchronous.
 
-Started on one process it runs itself under ``mpiexec -n 4``. Least squares at d = 400; workers sleep for their
-delays. Printed: the gradients that each server absorbed in three seconds, and how near it came to the optimum.
+Started on one process it runs itself under ``mpiexec -n 4``. Least squares at d = 400; workers sleep for
+their delays. Printed: the gradients that each server absorbed in three seconds, and how near it came to the
+optimum.
 """
 
 import subprocess

@@ -72,7 +72,8 @@ def solve_on_ranks(
     """`AsynchronousMethod.solve` on at least two ranks; collective, the same result on all of them."""
     comm = communicator
     rank = comm.Get_rank()
-    with abort_on_error(comm):
+    # A diverging run overflows before its status says so; a warning would only repeat it.
+    with abort_on_error(comm), np.errstate(over="ignore", invalid="ignore"):
         n, d = objective.n_agents, objective.dim
         workers, facts, problem = _try(lambda: _prepare(method, objective, comm))
         _agree(comm, problem)
