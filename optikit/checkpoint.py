@@ -61,10 +61,16 @@ def digest_of(*parts: str) -> str:
 def write_checkpoint(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Write atomically: a reader sees the previous file or this one, never a part of it."""
     text = json.dumps({"version": FORMAT_VERSION, **header})
+    write_arrays(path, header=np.array(text), **arrays)
+
+
+def write_arrays(path: str | Path, **arrays: np.ndarray) -> None:
+    """Write an npz archive beside its target, flush it to disk, rename it."""
+    path = Path(path)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            np.savez(stream, allow_pickle=False, header=np.array(text), **arrays)
+            np.savez(stream, allow_pickle=False, **arrays)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -76,6 +82,17 @@ def write_checkpoint(path: Path, header: dict[str, Any], arrays: dict[str, np.nd
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def read_arrays(path: str | Path, names: tuple[str, ...], what: str) -> list[np.ndarray]:
+    """Arrays of an npz archive; a ValueError names the file and what is wrong with it."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return [archive[name] for name in names]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a readable {what}: {error}") from error
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -30,6 +30,9 @@ class ServiceLaw(ABC):
     def draw(self, worker: int, query: int) -> float:
         """Duration of one evaluation; called once per (worker, query), in increasing query order."""
 
+    def check(self, n: int) -> None:  # noqa: B027 (an optional hook)
+        """Raise ValueError where the law does not fit n workers."""
+
 
 class Ticks(ServiceLaw):
     """Constant durations, one per worker.
@@ -45,6 +48,10 @@ class Ticks(ServiceLaw):
 
     def draw(self, worker: int, query: int) -> float:
         return self.durations[worker]
+
+    def check(self, n: int) -> None:
+        if len(self.durations) != n:
+            raise ValueError(f"durations must be one per worker, {n}, got {len(self.durations)}.")
 
 
 class _Random(ServiceLaw):
@@ -64,11 +71,15 @@ class Exponential(_Random):
     def __init__(self, mean: Any = 1.0, seed: int = 0) -> None:
         super().__init__(seed)
         self.mean = np.atleast_1d(np.asarray(mean, dtype=np.float64))
-        if not np.all(self.mean > 0):
+        if self.mean.ndim != 1 or not np.all(self.mean > 0) or not np.all(np.isfinite(self.mean)):
             raise ValueError(f"mean must be > 0, got {mean!r}.")
 
     def draw(self, worker: int, query: int) -> float:
         return float(self._rng(worker).exponential(self.mean[worker % self.mean.size]))
+
+    def check(self, n: int) -> None:
+        if self.mean.size not in (1, n):
+            raise ValueError(f"mean must be one number or one per worker, {n}, got {self.mean.size}.")
 
 
 class Uniform(_Random):
@@ -134,6 +145,10 @@ class Failure:
     start: float
     end: float
 
+    def __post_init__(self) -> None:
+        if not self.start < self.end < math.inf:
+            raise ValueError(f"a failure must start before it ends, got {self.start!r} to {self.end!r}.")
+
 
 def simulate_star(
     n: int,
@@ -144,7 +159,7 @@ def simulate_star(
     until: float = math.inf,
     policy: str = "drain",
     k: int = 1,
-    latency: float = 0.0,
+    latency: Any = 0.0,
     server_time: float = 0.0,
     failures: Iterable[Failure] = (),
 ) -> Trace:
@@ -166,8 +181,8 @@ def simulate_star(
         Absorb one reply at a time; all that have arrived; at least `k` and then all that have arrived; all n.
     k : int, default 1
         For "k_wait", 1 <= k <= n.
-    latency : float, default 0
-        One-way message time.
+    latency : float or sequence (n,), default 0
+        One-way message time, of all links or of each worker's.
     server_time : float, default 0
         Duration of a server step.
     failures : iterable of Failure
@@ -175,17 +190,32 @@ def simulate_star(
     n = check_integer(n, "n", minimum=1)
     check_choice(policy, "policy", POLICIES)
     k = check_integer(k, "k", minimum=1, maximum=n)
+    if math.isnan(until):
+        raise ValueError("until must be a time, got NaN.")
     if steps is None and replies is None and not math.isfinite(until):
         raise ValueError("a simulation needs an end: give steps, replies or until.")
-    latency = check_real(latency, "latency", minimum=0.0)
+    delays = np.asarray(latency, dtype=np.float64)
+    if delays.shape not in ((), (n,)) or not np.all(np.isfinite(delays)) or not np.all(delays >= 0):
+        raise ValueError(f"latency must be finite and >= 0, one number or {n}, got {latency!r}.")
+    trips = np.broadcast_to(2.0 * delays, (n,)).tolist()
     server_time = check_real(server_time, "server_time", minimum=0.0)
     needed = {"each": 1, "drain": 1, "k_wait": k, "sync": n}[policy]
-    silent = list(failures)
+    service.check(n)
+    silent: dict[int, list[Failure]] = {}
+    for failure in sorted(failures, key=lambda f: f.start):
+        if not 0 <= failure.worker < n:
+            raise ValueError(f"failures must be of workers below {n}, got {failure}.")
+        silent.setdefault(failure.worker, []).append(failure)
 
     def arrival(worker: int, sent: float, query: int) -> float:
-        t = sent + 2.0 * latency + service.draw(worker, query)
-        for failure in sorted(silent, key=lambda f: f.start):
-            if failure.worker == worker and failure.start <= t < failure.end:
+        duration = service.draw(worker, query)
+        if not 0.0 <= duration < math.inf:  # NaN too
+            raise ValueError(
+                f"service times must be finite and >= 0, got {duration!r} for worker {worker}, query {query}."
+            )
+        t = sent + trips[worker] + duration
+        for failure in silent.get(worker, ()):
+            if failure.start <= t < failure.end:
                 t = failure.end
         return t
 
