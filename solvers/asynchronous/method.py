@@ -60,9 +60,12 @@ class AsynchronousMethod(IterativeSolver):
         Replies a step absorbs: all that are in, one, at least `k_wait` and then all that are in, all n.
     k_wait : int, default 1
         For "k_wait", 1 to n.
-    latency, server_time : float, default 0
-        One-way message time and duration of a server step on the virtual clock.
+    latency : float, default 0
+        One-way message time on the virtual clock.
+    server_time : float, default 0
+        Duration of a server step on the virtual clock.
     failures : tuple of optikit.runtime.timing.Failure
+        Workers that fall silent and come back.
     trace : Trace, optional
         Replay this order of events instead, e.g. one recorded on MPI ranks.
     stochastic : {None, "sampled", "component"}
@@ -89,8 +92,9 @@ class AsynchronousMethod(IterativeSolver):
     eps_x : float or None
         Stop when no anchor is farther than this from the iterate.
     max_gradients : int or None
+        Stop after so many replies.
     max_time : float or None
-        Limits on replies and on time, of the virtual clock or of the wall.
+        Stop at this time, of the virtual clock or of the wall.
     worker_timeout : float or None
         Warn of workers that have been silent for this long.
     idle : {"auto", "block", "backoff"}, default "auto"

@@ -26,7 +26,9 @@ def _options() -> list[click.Option]:
         ),
         click.Option(["--replay"], type=path, help="Follow the order of events in this trace file."),
         click.Option(["--save-trace"], type=path, help="Write the order of events, for --replay."),
-        click.Option(["--timeline"], type=path, help="Draw who computed when (png, pdf, svg)."),
+        click.Option(
+            ["--timeline"], type=path, help="Draw who computed when, staleness and epochs (png, pdf, svg)."
+        ),
     ]
 
 
@@ -91,8 +93,7 @@ def _after(result: Any, settings: dict[str, Any]) -> None:
     if settings["save_trace"] is not None:
         trace.save(settings["save_trace"])
     if settings["timeline"] is not None:
-        figure: Any = trace.plot().figure
-        figure.savefig(settings["timeline"], dpi=150)
+        trace.figure().savefig(settings["timeline"], dpi=150)
 
 
 ASYNCHRONOUS = Setup(_build, _options, _after)
