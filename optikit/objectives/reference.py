@@ -12,6 +12,7 @@ for every u; the solver's multipliers give u. For quadratics plus :math:`l_1` th
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +166,10 @@ def _solve(problem: Any, solver: str) -> str:
     import cvxpy
 
     try:
-        problem.solve(solver=solver)
+        with warnings.catch_warnings():
+            # The status says it, and the caller of the reference reads it there.
+            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+            problem.solve(solver=solver)
     except cvxpy.error.SolverError as error:
         raise ValueError(f"the solver {solver!r} failed: {error}") from error
     status: str = problem.status

@@ -31,9 +31,10 @@ from optikit.validation import check_choice, check_integer, check_real
 from solvers.asynchronous.bundle_server import BundleServer
 from solvers.asynchronous.cluster import Cluster
 from solvers.asynchronous.latest import LatestServer
+from solvers.asynchronous.master import compile_kernels, default_delta
 from solvers.asynchronous.method import AsynchronousMethod
 from solvers.asynchronous.models import MODELS
-from solvers.asynchronous.regularizers import Prox, Regularizer
+from solvers.asynchronous.regularizers import ElasticNet, Prox, Regularizer
 from solvers.asynchronous.server import GROWTH, ProximalServer
 
 WEIGHTS = ("secant", "secant_max", "smoothness")
@@ -66,7 +67,11 @@ class AsynchronousBundle(AsynchronousMethod):
     delta : float or None
         Duality gap of the masters; default ``1e-10 max(1, |F(x0)|)``, 1e-8 for a general proximal map.
     f_low : float or array, optional
-        Lower bounds on the f_i (as weighted and shifted), for the polyak models.
+        Lower bounds on the f_i (as weighted and shifted), for the polyak models; with them an l1 penalty
+        alone has a certificate too, a slow one.
+    lower_every : int or None
+        Steps between maximisations of the lower bound over all dual weights, the master's QP without its prox
+        term. None: the master's own weights, which gain little less.
     eta : float, array (n,) or None
         For sampled gradients: added to the weights, times a power of the step.
     eta_growth : {"constant", "sqrt", "linear"}, default "constant"
@@ -91,6 +96,7 @@ class AsynchronousBundle(AsynchronousMethod):
     L_scale: float = 1.0
     delta: float | None = None
     f_low: Any = None
+    lower_every: int | None = None
     eta: Any = None
     eta_growth: str = "constant"
     warmup: tuple[int, float] | None = None
@@ -107,6 +113,8 @@ class AsynchronousBundle(AsynchronousMethod):
         if isinstance(self.L0, str):
             check_choice(self.L0, "L0", ("auto",))
         check_real(self.L_scale, "L_scale", minimum=0.0, open_low=True)
+        if self.lower_every is not None:
+            check_integer(self.lower_every, "lower_every", minimum=1)
         if self.delta is not None:
             check_real(self.delta, "delta", minimum=0.0, open_low=True)
         check_choice(self.eta_growth, "eta_growth", GROWTH)
@@ -177,6 +185,8 @@ class AsynchronousBundle(AsynchronousMethod):
             "check_convexity": self.check_convexity,
         }
         n = int(facts.counts.sum())
+        if not self.closed_form:
+            compile_kernels()  # before the clock starts
         if self.closed_form:
             return LatestServer(n, cluster.shape, h, **common)
         return BundleServer(
@@ -187,6 +197,7 @@ class AsynchronousBundle(AsynchronousMethod):
             model=self.cuts,
             size=self.bundle_size,
             eviction=self.eviction,
+            lower_every=self.lower_every,
             delta=self.delta or 1e-10,
         )
 
@@ -215,11 +226,16 @@ class AsynchronousBundle(AsynchronousMethod):
 
     def prepare(self, server: Any, cluster: Cluster, replies: list[Any], x0: np.ndarray) -> None:
         if isinstance(server, BundleServer) and self.delta is None:
-            start = math.fsum(f for f, _ in replies) + server.h.value(x0)
-            finite = abs(start) if math.isfinite(start) else 1.0
-            server.delta = (1e-8 if isinstance(server.h, Prox) else 1e-10) * max(1.0, finite)
+            server.delta = default_delta(server.h, self._start_value(server, replies, x0))
+        if isinstance(server.h, ElasticNet) and server.h.quadratic == 0 and server.f_low is not None:
+            above = self._start_value(server, replies, x0) - float(np.sum(server.f_low))
+            server.radius = above / server.h.l1 if server.h.l1 > 0 else None
         if isinstance(self.L0, str) and server.kind != "fixed":
             self._probe(server, cluster, replies, x0)
+
+    @staticmethod
+    def _start_value(server: Any, replies: list[Any], x0: np.ndarray) -> float:
+        return math.fsum(f for f, _ in replies) + server.h.value(x0)
 
     def _probe(self, server: Any, cluster: Cluster, replies: list[Any], x0: np.ndarray) -> None:
         """A first secant of every function, along its gradient."""

@@ -53,7 +53,7 @@ class LatestServer(ProximalServer):
     def lower_bound(self) -> float | None:
         if len(self.shape) > 1:
             return None
-        conjugate = self.h.negative_conjugate(self.gradients.sum(axis=0))
+        conjugate = self.negative_conjugate(self.gradients.sum(axis=0))
         if conjugate is None:
             return None
         constants = self.values - np.einsum("ij,ij->i", self.gradients, self.points)

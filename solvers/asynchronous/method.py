@@ -197,6 +197,7 @@ class AsynchronousMethod(IterativeSolver):
         if self.trace is not None and self.trace.n != n:
             raise ValueError(f"trace must be of {n} workers, got {self.trace.n}.")
         check_integer(self.k_wait, "k_wait", minimum=1, maximum=n)
+        (self.h or Quadratic()).check_dimension(objective.dim)
         if self.runs > 1 and not self.elementwise:
             raise ValueError(
                 f"runs must be 1 here: the step of this {self.name} is not elementwise, got {self.runs}."

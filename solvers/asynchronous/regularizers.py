@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from optikit.validation import check_real
+from optikit.validation import check_integer, check_real
 
 
 class Regularizer(ABC):
@@ -48,15 +48,25 @@ class Regularizer(ABC):
     def with_quadratic(self, extra: float) -> Regularizer:
         """The same h with ``(extra/2)||x||^2`` added."""
 
+    def check_dimension(self, d: int) -> None:
+        """Refuse points of dimension d that h is not made for."""
+        check_integer(d, "d", minimum=1)
+
 
 @dataclass(frozen=True)
 class Quadratic(Regularizer):
-    """h = (q/2)||x||^2; q = 0 is no regulariser."""
+    """h = (q/2)||x||^2; q = 0 is no regulariser.
+
+    Parameters
+    ----------
+    quadratic : float
+        q, the l2 weight, >= 0.
+    """
 
     quadratic: float = 0.0
 
     def __post_init__(self) -> None:
-        check_real(self.quadratic, "quadratic", minimum=0.0)
+        _check_quadratic(self.quadratic)
 
     @property
     def smooth(self) -> bool:
@@ -80,14 +90,22 @@ class Quadratic(Regularizer):
 
 @dataclass(frozen=True)
 class ElasticNet(Regularizer):
-    """h = r||x||_1 + (q/2)||x||^2."""
+    """h = r||x||_1 + (q/2)||x||^2.
+
+    Parameters
+    ----------
+    l1 : float
+        r, >= 0.
+    quadratic : float
+        q, the l2 weight, >= 0.
+    """
 
     l1: float = 0.0
     quadratic: float = 0.0
 
     def __post_init__(self) -> None:
         check_real(self.l1, "l1", minimum=0.0)
-        check_real(self.quadratic, "quadratic", minimum=0.0)
+        _check_quadratic(self.quadratic)
 
     def value(self, x: np.ndarray) -> float:
         return self.l1 * float(np.sum(np.abs(x))) + 0.5 * self.quadratic * float(x @ x)
@@ -111,19 +129,51 @@ class ElasticNet(Regularizer):
 
 @dataclass(frozen=True)
 class Box(Regularizer):
-    """Indicator of ``low <= x <= high`` plus (q/2)||x||^2."""
+    """Indicator of ``low <= x <= high`` plus (q/2)||x||^2.
+
+    Parameters
+    ----------
+    low, high : float or array (d,)
+        Bounds, ``low <= high``; infinite ones are none.
+    quadratic : float
+        q, the l2 weight, >= 0.
+    """
 
     low: Any = -1.0
     high: Any = 1.0
     quadratic: float = 0.0
 
     def __post_init__(self) -> None:
-        check_real(self.quadratic, "quadratic", minimum=0.0)
-        if np.any(np.asarray(self.low) > np.asarray(self.high)):
-            raise ValueError(f"low must be at most high everywhere, got {self.low!r} and {self.high!r}.")
+        _check_quadratic(self.quadratic)
+        low, high = _bound(self.low, "low"), _bound(self.high, "high")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        if np.ndim(low) and np.ndim(high) and np.shape(low) != np.shape(high):
+            raise ValueError(
+                f"low and high must be as long as each other, got {np.size(low)} and {np.size(high)} bounds."
+            )
+        crossed = np.flatnonzero(np.atleast_1d(np.asarray(low) > np.asarray(high)))
+        if crossed.size:
+            k = int(crossed[0])
+            pair = [float(np.ravel(bound)[k if np.ndim(bound) else 0]) for bound in (low, high)]
+            raise ValueError(
+                f"low must be at most high everywhere, got {pair[0]} and {pair[1]} at index {k}."
+            )
+        if np.any(np.asarray(low) == np.inf) or np.any(np.asarray(high) == -np.inf):
+            raise ValueError(
+                f"low must be below inf and high above -inf, got {self.low!r} and {self.high!r}."
+            )
+
+    def check_dimension(self, d: int) -> None:
+        super().check_dimension(d)
+        for name, bound in (("low", self.low), ("high", self.high)):
+            if np.shape(bound) not in ((), (d,)):
+                raise ValueError(f"{name} must be one number or {d}, one per variable, got {np.size(bound)}.")
 
     def value(self, x: np.ndarray) -> float:
-        inside = np.all(x >= np.asarray(self.low) - 1e-12) and np.all(x <= np.asarray(self.high) + 1e-12)
+        # Points that some arithmetic has moved off a bound by its rounding are inside.
+        slack = 1e-12 * (1.0 + np.abs(x))
+        inside = np.all(x >= self.low - slack) and np.all(x <= self.high + slack)
         return 0.5 * self.quadratic * float(x @ x) if inside else np.inf
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
@@ -136,7 +186,10 @@ class Box(Regularizer):
         if self.quadratic:
             x = np.clip(-s / self.quadratic, self.low, self.high)
         else:
-            x = np.where(s > 0, self.low, self.high) * np.ones_like(s)
+            # The end that s points away from; where s is zero any point does, an infinite bound would not.
+            x = np.where(s == 0, 0.0, np.where(s > 0, self.low, self.high))
+            if not np.all(np.isfinite(x)):
+                return None
         return float(s @ x) + 0.5 * self.quadratic * float(x @ x)
 
     def with_quadratic(self, extra: float) -> Box:
@@ -151,11 +204,20 @@ class Prox(Regularizer):
     ----------
     function : callable x -> float
     map : callable (x, step) -> array
+        ``argmin function(y) + ||y - x||^2 / (2 step)``.
+    quadratic : float
+        q, the l2 weight, >= 0.
     """
 
     function: Callable[[np.ndarray], float]
     map: Callable[[np.ndarray, float], np.ndarray]
     quadratic: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_quadratic(self.quadratic)
+        for name, value in (("function", self.function), ("map", self.map)):
+            if not callable(value):
+                raise TypeError(f"{name} must be callable, got {value!r}.")
 
     def value(self, x: np.ndarray) -> float:
         return float(self.function(x)) + 0.5 * self.quadratic * float(x @ x)
@@ -179,3 +241,36 @@ class Prox(Regularizer):
 
     def with_quadratic(self, extra: float) -> Prox:
         return Prox(self.function, self.map, self.quadratic + extra)
+
+
+def l1_negative_conjugate(s: np.ndarray, l1: float, radius: float) -> float:
+    """``min r||x||_1 + s'x`` over ``||x||_1 <= radius``: what bounds l1 alone from below.
+
+    Parameters
+    ----------
+    s : array (d,)
+        The aggregate cut ``G'lam``.
+    l1 : float
+        r.
+    radius : float
+        Bound on the 1-norm of a minimiser: ``(F(x) - sum f_low) / r`` for any x and ``f_i >= f_low_i``.
+
+    Notes
+    -----
+    Valid for every feasible lam, but slow to close (the excess falls only as fast as lam converges):
+    `solvers.asynchronous.master.lp_lower_bound` is exact.
+    """
+    radius = check_real(radius, "radius", minimum=0.0)
+    return -radius * max(0.0, float(np.abs(s).max(initial=0.0)) - l1)
+
+
+def _check_quadratic(value: Any) -> None:
+    check_real(value, "quadratic (the l2 weight)", minimum=0.0)
+
+
+def _bound(value: Any, name: str) -> Any:
+    """A bound as a float or a vector of floats without NaN."""
+    bound = np.asarray(value, dtype=np.float64)
+    if bound.ndim > 1 or np.any(np.isnan(bound)):
+        raise ValueError(f"{name} must be one number or a vector of numbers without NaN, got {value!r}.")
+    return float(bound) if bound.ndim == 0 else bound

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from optikit.checkpoint import cached, replicated
-from solvers.asynchronous.regularizers import Regularizer
+from solvers.asynchronous.regularizers import ElasticNet, Regularizer, l1_negative_conjugate
 
 #: A secant is believed when the point has moved and the gradient has turned by more than rounding.
 SMALLEST_MOVE, SMALLEST_TURN = 1e-14, 1e3 * float(np.finfo(float).eps)
@@ -107,6 +107,8 @@ class ProximalServer(Server):
         Multiply the weights by the second number in the first so many steps.
     sampled : bool
         Values and gradients are estimates: no bounds hold.
+    radius : float or None
+        Bound on the l1 norm of a minimiser, where h is an l1 penalty alone.
     """
 
     L: np.ndarray = replicated(kw_only=True)
@@ -118,6 +120,7 @@ class ProximalServer(Server):
     warmup: tuple[int, float] | None = cached(default=None, kw_only=True)
     sampled: bool = cached(default=False, kw_only=True)
     check_convexity: bool = cached(default=False, kw_only=True)
+    radius: float | None = cached(default=None, kw_only=True)
     values: np.ndarray = replicated(default=None, kw_only=True)
     known: np.ndarray = replicated(default=None, kw_only=True)
     secants: np.ndarray = replicated(default=None, kw_only=True)
@@ -153,6 +156,13 @@ class ProximalServer(Server):
     @abstractmethod
     def lower_bound(self) -> float | None:
         """A lower bound on the optimal value from the last master, or None."""
+
+    def negative_conjugate(self, s: np.ndarray) -> float | None:
+        """``min_x h(x) + s'x`` over all x, or over those where a minimiser must lie; None if that is -inf."""
+        found = self.h.negative_conjugate(s)
+        if found is None and self.radius is not None and isinstance(self.h, ElasticNet):
+            return l1_negative_conjugate(s, self.h.l1, self.radius)
+        return found
 
     @property
     def weights(self) -> np.ndarray:

@@ -349,6 +349,29 @@ def test_lower_bounds_hold_with_secant_weights_and_close_within_110_gradients_pe
     assert np.nanmax(result.history["lower_bound"]) <= exact.certificate.upper_bound + 1e-12
 
 
+def test_maximising_the_lower_bound_tightens_it(logistic):
+    objective, optimum = logistic
+    solver = AsynchronousBundle(
+        h=Quadratic(1e-3), client_weights=np.full(9, 1 / 9), service=Exponential(1.0, 1)
+    )
+    plain = solver.solve(objective, max_rounds=150).certificate.lower_bound
+    tight = replace(solver, lower_every=1).solve(objective, max_rounds=150).certificate.lower_bound
+    assert plain < tight <= optimum + 1e-12
+
+
+def test_an_l1_penalty_alone_has_a_certificate_when_the_losses_are_bounded_below(logistic):
+    objective, _ = logistic
+    solver = AsynchronousBundle(
+        h=ElasticNet(5e-3), client_weights=np.full(9, 1 / 9), f_low=0.0, service=Exponential(1.0, 1)
+    )
+    exact = replace(solver, f_low=None).solve(objective, max_rounds=3000)
+    assert exact.certificate.lower_bound is None
+    result = solver.solve(objective, max_rounds=3000)
+    lower = result.history["lower_bound"]
+    assert np.all(lower <= exact.objective + 1e-9)
+    assert result.objective - lower[-1] <= 1e-4
+
+
 def test_polls_give_the_exact_objective_without_a_barrier(cancer):
     seen = {}
 
