@@ -86,6 +86,7 @@ class RankStar:
         self._receives: list[Any] = [null] * n
         self._arrived: list[int] = []  # completed, not handed out yet
         self._sizes = np.zeros(n, dtype=np.int64)
+        self._unread: list[int] = []  # announced errors whose text is still on its way
 
     @property
     def outstanding(self) -> int:
@@ -106,7 +107,9 @@ class RankStar:
         self._receives[worker] = self.communicator.Irecv(self._replies[worker], source=rank, tag=worker)
         self._sends[worker] = self.communicator.Isend(buffer[:end], dest=rank, tag=worker)
 
-    def wait(self, minimum: int = 1, *, most: int | None = None) -> list[tuple[int, np.ndarray]]:
+    def wait(
+        self, minimum: int = 1, *, most: int | None = None, patience: float | None = None
+    ) -> list[tuple[int, np.ndarray]]:
         """At least `minimum` replies, and every other one that is in, by increasing worker.
 
         Parameters
@@ -115,6 +118,8 @@ class RankStar:
             At most the queries outstanding.
         most : int, optional
             Hand out at most so many, first come first served; the others stay for the next call.
+        patience : float, optional
+            Return after so many seconds with whatever is in, even nothing.
 
         Raises
         ------
@@ -122,8 +127,16 @@ class RankStar:
             When a worker's oracle raised.
         """
         arrived = self._arrived
+        began, pause = time.perf_counter(), SHORTEST_SLEEP
         while len(arrived) < minimum:
-            arrived += completed_soon(self._receives, self.idle, self._note)
+            if patience is None:
+                arrived += completed_soon(self._receives, self.idle, self._note)
+                continue
+            arrived += completed_now(self._receives, self._note)
+            if time.perf_counter() - began >= patience:
+                break
+            time.sleep(pause)
+            pause = min(2.0 * pause, LONGEST_SLEEP)
         arrived += completed_now(self._receives, self._note)
         taken, self._arrived = arrived[:most], arrived[len(arrived[:most]) :]
         taken.sort()
@@ -134,8 +147,11 @@ class RankStar:
 
     def _note(self, worker: int, count: int) -> None:
         self._sizes[worker] = count
+        if count == 1:
+            self._unread.append(worker)
 
     def _error_of(self, worker: int) -> str:
+        self._unread.remove(worker)
         rank, status = self._rank_of[worker], _mpi().Status()
         self.communicator.Probe(source=rank, tag=ERROR_TAG, status=status)
         text = bytearray(status.Get_count(_mpi().BYTE))
@@ -144,10 +160,10 @@ class RankStar:
 
     def close(self) -> None:
         """Wait for every outstanding reply, then end all workers; no barrier, whoever is last."""
-        pending = [r for r in self._receives if r != _mpi().REQUEST_NULL]
-        while pending:
-            done = completed_soon(pending, self.idle)
-            pending = [r for k, r in enumerate(pending) if k not in done]
+        while any(request != _mpi().REQUEST_NULL for request in self._receives):
+            completed_soon(self._receives, self.idle, self._note)
+        for worker in list(self._unread):  # MPI wants every message received
+            self._error_of(worker)
         stop = np.array([STOP, 0.0])
         requests = [
             self.communicator.Isend(stop, dest=self._rank_of[worker], tag=worker) for worker in range(self.n)

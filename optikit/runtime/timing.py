@@ -30,6 +30,16 @@ class ServiceLaw(ABC):
     def draw(self, worker: int, query: int) -> float:
         """Duration of one evaluation; called once per (worker, query), in increasing query order."""
 
+    def describe(self) -> str:
+        """Parameters and seed, the same in every process: what a checkpoint compares."""
+        public = {name: value for name, value in sorted(vars(self).items()) if not name.startswith("_")}
+        shown = {
+            name: getattr(value, "__qualname__", value) if callable(value) else _plain(value)
+            for name, value in public.items()
+        }
+        seeds = [repr(value) for value in vars(self).values() if isinstance(value, AgentStreams)]
+        return f"{type(self).__name__}({shown}, {seeds})"
+
     def check(self, n: int) -> None:  # noqa: B027 (an optional hook)
         """Raise ValueError where the law does not fit n workers."""
 
@@ -135,6 +145,10 @@ class Scripted(ServiceLaw):
 
     def draw(self, worker: int, query: int) -> float:
         return float(self.delay(query, worker))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True)

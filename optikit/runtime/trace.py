@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optikit.checkpoint import read_arrays, write_arrays
+from optikit.checkpoint import digest_of, read_arrays, write_arrays
 from optikit.validation import check_integer
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class Trace:
                 boundary = step + 1  # the iterates computed so far
             counts[step] = epoch
         return counts
+
+    def describe(self) -> str:
+        """Digest of the order of events: what a checkpoint compares."""
+        flat = [worker for batch in self.batches for worker in (*batch, -1)]
+        return digest_of(repr(self.n), np.asarray(flat).tobytes().hex(), self.times.tobytes().hex())
 
     def save(self, path: str | Path) -> None:
         """Write to an npz file, atomically: a reader sees the old file or the new one."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +10,9 @@ import numpy as np
 from optikit.network import Network
 from optikit.objectives.base import Objective, OracleCalls
 from optikit.result import Certificate, History, Result
-from optikit.runtime.communicator import SerialCommunicator, abort_on_error, raised_on_every_rank
-from optikit.runtime.star import RankStar, serve, workers_of
+from optikit.runtime.communicator import SerialCommunicator, abort_on_error
+from optikit.runtime.star import RankStar, workers_of
+from optikit.runtime.star_run import agree, run_star, share_result
 from optikit.solver import IterativeSolver, Progress
 from solvers.asynchronous.cluster import Facts, RankCluster, facts_of, merged
 from solvers.asynchronous.workers import Workers
@@ -71,42 +68,24 @@ def solve_on_ranks(
 ) -> Result:
     """`AsynchronousMethod.solve` on at least two ranks; collective, the same result on all of them."""
     comm = communicator
-    rank = comm.Get_rank()
     # A diverging run overflows before its status says so; a warning would only repeat it.
     with abort_on_error(comm), np.errstate(over="ignore", invalid="ignore"):
         n, d = objective.n_agents, objective.dim
         workers, facts, problem = _try(lambda: _prepare(method, objective, comm))
-        _agree(comm, problem)
+        agree(comm, problem)
         pieces = comm.gather((facts, workers.objective.digests()), root=0)
-        query_size, reply_size = 2 + 2 * d, 2 + d
-        error: BaseException | None = None
-        result: Any = None
         curve = Curve()
-        if rank == 0:
-            star = RankStar(comm, n, query_size, reply_size, idle=method.idle)
-            try:
-                result = _serve_run(method, star, pieces, n, d, x0, options, curve)
-            except BaseException as raised:
-                error = raised
-            star.close()
-        else:
-            with _deaf_to_interrupts():
-                serve(comm, n, query_size, _answer(workers, d), idle=method.idle)
-        _agree(comm, error)
-        return _shared(method, comm, workers, n, result, curve)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches every rank; the server's driver ends the run, workers wait for its word."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
+        result = run_star(
+            comm,
+            n,
+            2 + 2 * d,
+            2 + d,
+            lambda star: _serve_run(method, star, pieces, n, d, x0, options, curve),
+            _answer(workers, d),
+            idle=method.idle,
+        )
+        _evaluate_curve(comm, workers, n, result, curve)
+        return share_result(comm, result, n, method)
 
 
 def _prepare(method: Any, objective: Any, comm: Any) -> tuple[Workers, Facts, None]:
@@ -140,30 +119,6 @@ def _try(call: Any) -> tuple[Any, Any, BaseException | None]:
         return call()
     except (ValueError, TypeError) as error:
         return None, None, error
-
-
-def _agree(comm: Any, error: BaseException | None) -> None:
-    """Raise on every rank when one of them has an error; the first one's."""
-    told = comm.allgather(None if error is None else (_base_of(error), str(error)))
-    first = next((entry for entry in told if entry is not None), None)
-    if first is None:
-        return
-    if error is not None and not isinstance(error, Exception):
-        raise error
-    own = error if error is not None else _same_error(*first)
-    raise raised_on_every_rank(own)
-
-
-#: Classes that an error keeps on the other ranks.
-KNOWN: tuple[type[Exception], ...] = (ValueError, TypeError, FloatingPointError, OSError, RuntimeError)
-
-
-def _base_of(error: BaseException) -> int:
-    return next((k for k, known in enumerate(KNOWN) if isinstance(error, known)), len(KNOWN) - 1)
-
-
-def _same_error(kind: int, text: str) -> Exception:
-    return KNOWN[kind](text)
 
 
 def _answer(workers: Workers, d: int) -> Any:
@@ -200,66 +155,31 @@ def _serve_run(
     return IterativeSolver.solve(method, remote, network, x0, callback=record, **options)
 
 
-def _shared(method: Any, comm: Any, workers: Workers, n: int, result: Any, curve: Curve) -> Result:
-    """The curve of F, computed by the workers after the run, and the result on every rank."""
+def _evaluate_curve(comm: Any, workers: Workers, n: int, result: Any, curve: Curve) -> None:
+    """F at the iterates kept and at the last one, by the workers after the run, into the result on rank 0."""
     root = comm.Get_rank() == 0
-    header = None
-    if root:
-        points = np.array([*curve.points, result.x])
-        columns = result.history.columns
-        header = (
-            points.shape,
-            list(columns),
-            len(result.history),
-            (result.status, result.message, result.iterations, result.rounds, result.seconds),
-            result.certificate,
-            result.ledger.state(),
-        )
-    shape, names, length, words, certificate, ledger = comm.bcast(header, root=0)
-    points = points if root else np.empty(shape)
+    count = comm.bcast(len(curve.points) + 1 if root else None, root=0)
+    points = np.array([*curve.points, result.x]) if root else np.empty((count, workers.d))
     comm.Bcast(points, root=0)
-    own = np.zeros((n, shape[0]))
+    own, values = np.zeros((n, count)), np.zeros((n, count))
     for agent in workers.agents.tolist():
         own[agent] = [workers.value(agent, x) for x in points]
-    values = np.zeros_like(own)
     comm.Allreduce(own, values)
-    table = np.array(list(columns.values())) if root else np.empty((len(names), length))
-    comm.Bcast(table, root=0)
-    h_values = np.array([result.state.server.h.value(x) for x in points]) if root else np.empty(shape[0])
-    comm.Bcast(h_values, root=0)
-    F = values.sum(axis=0) + h_values
-    columns = dict(zip(names, table))
+    if not root:
+        return
+    F = values.sum(axis=0) + [result.state.server.h.value(x) for x in points]
+    columns, length = result.history.columns, len(result.history)
     place = {int(k): row for row, k in enumerate(columns["iteration"])}
     objective = np.full(length, np.nan)
-    if root:
-        for iteration, value in zip(curve.iterations, F):
-            if iteration in place:
-                objective[place[iteration]] = value
-        objective[-1] = F[-1]
-    comm.Bcast(objective, root=0)
-    columns["objective"] = objective
-    history = History.restored(columns, {"capacity": max(length, 4), "stride": 1, "seen": length})
-    status, message, iterations, rounds, seconds = words
-    if certificate is not None:
-        upper = [v for v in (certificate.upper_bound, float(F[-1])) if v is not None and np.isfinite(v)]
-        certificate = Certificate(
-            certificate.kind, certificate.lower_bound, min(upper) if upper else None, certificate.details
+    for iteration, value in zip(curve.iterations, F):
+        if iteration in place:
+            objective[place[iteration]] = value
+    objective[-1] = result.objective = float(F[-1])
+    counters = {"capacity": max(length, 4), "stride": 1, "seen": length}
+    result.history = History.restored(columns | {"objective": objective}, counters)
+    own_bounds = result.certificate
+    if own_bounds is not None:
+        upper = [v for v in (own_bounds.upper_bound, result.objective) if v is not None and np.isfinite(v)]
+        result.certificate = Certificate(
+            own_bounds.kind, own_bounds.lower_bound, min(upper) if upper else None, own_bounds.details
         )
-    network = Network(n_agents=n, communicator=SerialCommunicator())
-    network.ledger.restore(ledger)
-    x = points[-1].copy()
-    return Result(
-        x=x,
-        iterate=x,
-        status=status,
-        message=message,
-        iterations=iterations,
-        rounds=rounds,
-        objective=float(F[-1]),
-        history=history,
-        certificate=certificate,
-        ledger=network.ledger,
-        seconds=seconds,
-        state=result.state if root else None,
-        solver=method,
-    )

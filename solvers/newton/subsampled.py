@@ -21,18 +21,22 @@ Guarantee: near the optimum the squared error in the H-norm contracts per iterat
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from optikit.result import Certificate
+from optikit.result import Certificate, Result
+from optikit.runtime.communicator import default_communicator
+from optikit.runtime.timing import Exponential, ServiceLaw
 from optikit.sketching import RULES, SCHEMES, DebiasedInverse, SketchTooSmall, determinantal_average
 from optikit.sketching.leverage import gram
 from optikit.sketching.operators import ColumnSparseOperator
 from optikit.solver import IterativeSolver, cached, replicated
 from optikit.validation import check_choice, check_integer, check_real
+from solvers.newton.arrivals import Arrivals, Clock, VirtualArrivals
 from solvers.newton.directions import (
     SCORED,
     SKETCHES,
@@ -43,8 +47,8 @@ from solvers.newton.directions import (
     sketch_direction,
 )
 from solvers.newton.glm import GLM
+from solvers.newton.steps import STEPS, Ray, choose_step
 
-STEPS = ("armijo", "theory", "exact", "newton_less")
 #: Absolute margin beyond which falling losses mean separable data without a minimiser.
 SEPARABLE_MARGIN = 30.0
 
@@ -64,6 +68,8 @@ class NewtonState:
     stuck: bool = replicated(default=False)
     largest_margin: float = replicated(default=0.0)
     iteration: int = replicated(default=0)
+    clock: Any = replicated(default=None)  # of workers that may be late
+    arrivals: Any = cached(default=None)
     eta: Any = cached(default=None)  # margins of the rows held here
     scores: Any = cached(default=None)
 
@@ -104,6 +110,13 @@ class SubsampledNewton(IterativeSolver):
         Rows of leverage above half their inclusion probability are always kept, clipped, or an error.
     gtol : float, default 0
         Also stop when the largest gradient entry is at most this.
+    first : int or None
+        Average over the first so many workers that answer, 1 to q, and drop the late ones; None: all. A
+        server then holds the iterate: the workers must be able to read all rows.
+    deadline : float or None
+        Time (of the virtual clock, or seconds on MPI ranks) after which one answer is enough.
+    service : ServiceLaw, optional
+        How long workers take, on one process; exponential with mean 1 by default.
     final_exact : bool, default False
         End with one exact Newton step and the exact decrement.
     seed : int, default 0
@@ -128,6 +141,9 @@ class SubsampledNewton(IterativeSolver):
     s: int = 8
     on_heavy: str = "keep"
     gtol: float = 0.0
+    first: int | None = None
+    deadline: float | None = None
+    service: ServiceLaw | None = None
     final_exact: bool = False
     seed: int = 0
 
@@ -150,11 +166,40 @@ class SubsampledNewton(IterativeSolver):
         check_choice(self.on_heavy, "on_heavy", ("keep", "clip", "raise"))
         check_real(self.gtol, "gtol", minimum=0.0)
         check_integer(self.seed, "seed", minimum=0)
+        if self.first is not None:
+            check_integer(self.first, "first", minimum=1)
+        if self.deadline is not None:
+            check_real(self.deadline, "deadline", minimum=0.0, open_low=True)
+        if self.drops_late and self.mode != "independent":
+            raise ValueError(f"first and deadline are for mode='independent', got mode={self.mode!r}.")
+        if self.drops_late and self.refresh not in (1, "always"):
+            raise ValueError(
+                f"first and deadline need fresh scores, refresh='always': a late worker has no old ones, "
+                f"got refresh={self.refresh!r}."
+            )
         if self.mode == "sketch_reduce" and self.sketch not in ("saso", "countsketch"):
             raise ValueError(
                 f"mode='sketch_reduce' sums column-sparse sketches: sketch must be 'saso' or 'countsketch', "
                 f"got {self.sketch!r}."
             )
+
+    @property
+    def drops_late(self) -> bool:
+        """Whether the server goes on without the late workers."""
+        return self.first is not None or self.deadline is not None
+
+    def solve(self, objective: Any, network: Any = None, x0: Any = None, **options: Any) -> Result:
+        """Run the method, see `IterativeSolver.solve`.
+
+        With `first` or `deadline`, rank 0 of several MPI ranks is a server and the q workers live on the
+        others.
+        """
+        communicator = default_communicator() if network is None else network.communicator
+        if not self.drops_late or communicator.Get_size() == 1:
+            return super().solve(objective, network, x0, **options)
+        from solvers.newton.served import solve_served
+
+        return solve_served(self, objective, communicator, x0, options)
 
     def validate(self, objective: Any, network: Any) -> None:
         if not isinstance(objective, GLM):
@@ -164,6 +209,8 @@ class SubsampledNewton(IterativeSolver):
             raise ValueError(
                 f"l2 must be > 0 with fewer rows than columns ({objective.n_samples} < {d}), got 0."
             )
+        if self.first is not None:
+            check_integer(self.first, "first", maximum=objective.n_agents)
         if self.m is not None and objective.l2 == 0 and self.m < d and self.sketch != "exact":
             raise SketchTooSmall(self.m, d)
 
@@ -175,10 +222,23 @@ class SubsampledNewton(IterativeSolver):
         m = self.m or min(10 * d, n // 2)
         if self.m is None and m < 2 * d:  # too few rows for a sketch to pay or even to work
             m = n
-        return NewtonState(b, m=m, eta=objective.margins(b, objective.rows))
+        state = NewtonState(b, m=m, eta=objective.margins(b, objective.rows))
+        if not self.drops_late:
+            return state
+        clock = Clock.start(objective.n_agents)
+        return replace(state, clock=clock, arrivals=self._arrivals(objective, clock))
 
     def restored(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
-        return replace(state, eta=objective.margins(state.b, objective.rows), scores=None)
+        state = replace(state, eta=objective.margins(state.b, objective.rows), scores=None)
+        if state.clock is None:
+            return state
+        return replace(state, arrivals=self._arrivals(objective, state.clock))
+
+    def _arrivals(self, objective: GLM, clock: Clock) -> Arrivals:
+        oracle, q = DirectionOracle(self, objective), objective.n_agents
+        service = copy.deepcopy(self.service or Exponential())
+        service.check(q)
+        return VirtualArrivals(service, oracle, self.first or q, self.deadline or math.inf, clock)
 
     def step(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
         b, rows, q = state.b, objective.rows, objective.n_agents
@@ -199,7 +259,8 @@ class SubsampledNewton(IterativeSolver):
             p, kappa = self._averaged_direction(objective, network, state, g, m, scores)
         decrement = float(-(g @ p))
         Xp = objective.margins(p, rows, offset=False)
-        mu, F_new, stuck = self._step_size(objective, network, state, eta, Xp, p, F, decrement, kappa)
+        along = Ray(objective, eta, Xp, b, p, lambda part: self._reduced(network, part, new_round=False)[0])
+        mu, F_new, stuck = choose_step(self.step_rule, along, F, decrement, kappa)
         slack = 0.0 if exact else 3.0 * math.sqrt(2.0 * kappa / q) if kappa > 0 else 0.0
         slow = self._slow(state, decrement, kappa, mu, exact)
         if self.adaptive and slow >= 2:
@@ -222,6 +283,8 @@ class SubsampledNewton(IterativeSolver):
             iteration=state.iteration + 1,
             eta=eta,
             scores=scores,
+            clock=state.clock,
+            arrivals=state.arrivals,
         )
 
     @staticmethod
@@ -259,6 +322,8 @@ class SubsampledNewton(IterativeSolver):
     ) -> tuple[np.ndarray, float]:
         """Average over the workers of their sketched directions, and the variance kappa of one."""
         q, d = objective.n_agents, objective.dim
+        if self.drops_late:
+            return self._first_directions(network, state, g, m)
         if self.mode == "sketch_reduce":
             inverse = self._reduced_inverse(objective, network, state, m)
             return -inverse.solve(g), self._kappa(inverse, m)
@@ -277,6 +342,18 @@ class SubsampledNewton(IterativeSolver):
             ) / q
         total = network.total(directions[:, : d + 1], floats_down=d + 1, new_round=False)
         return total[:d] / q, float(total[d]) / q**2
+
+    def _first_directions(
+        self, network: Any, state: NewtonState, g: np.ndarray, m: int
+    ) -> tuple[np.ndarray, float]:
+        """The average over the workers that answered first; kappa is divided by their number."""
+        d = g.size
+        rows = state.arrivals.collect(state.clock, state.iteration, m, state.b, g)
+        network.ledger.record_phase(d + 2, 2 * d + 2, new_round=False)
+        kappa = float(rows[:, d].mean()) / len(rows)
+        if self.average == "determinantal":
+            return determinantal_average(rows[:, :d], rows[:, d + 1]), kappa
+        return rows[:, :d].mean(axis=0), kappa
 
     def _worker_inverse(
         self,
@@ -345,74 +422,7 @@ class SubsampledNewton(IterativeSolver):
         size = max(inverse.m, m) if self.mode != "local" else inverse.m
         return d_eff / max(size - d_eff, 1e-12)
 
-    # -- steps --------------------------------------------------------------------------------------------
-
-    def _step_size(
-        self,
-        objective: GLM,
-        network: Any,
-        state: NewtonState,
-        eta: np.ndarray,
-        Xp: np.ndarray,
-        p: np.ndarray,
-        F: float,
-        decrement: float,
-        kappa: float,
-    ) -> tuple[float, float, bool]:
-        b, penalty, rows = state.b, objective.penalty, objective.rows
-        linear, square = float(penalty @ (b * p)), float(penalty @ (p * p))
-        start = 0.5 * float(penalty @ (b * b))
-
-        def value(mu: float) -> float:
-            part = np.array([objective.loss_sum(eta + mu * Xp, rows)])
-            (data,) = self._reduced(network, part, new_round=False)
-            return float(data[0]) + start + mu * linear + 0.5 * mu * mu * square
-
-        theory = 1.0 / (1.0 + kappa)
-        if self.step_rule == "theory":
-            return theory, value(theory), False
-        if self.step_rule == "newton_less":
-            mu = 1.0 - kappa / (1.0 + kappa)
-            return mu, value(mu), False
-        if not isinstance(self.step_rule, str):
-            return float(self.step_rule), value(float(self.step_rule)), False
-        if self.step_rule == "exact":
-            mu = self._exact_step(objective, network, eta, Xp, linear, square, theory)
-            return mu, value(mu), False
-        mu = theory
-        # Near the optimum F cannot resolve the decrease any more: without the slack the search would stall.
-        slack = 10.0 * np.finfo(float).eps * abs(F)
-        for _ in range(60):
-            trial = value(mu)
-            if trial <= F - 1e-4 * mu * decrement + slack:
-                return mu, trial, False
-            mu *= 0.5
-        return 0.0, F, True
-
-    def _exact_step(
-        self,
-        objective: GLM,
-        network: Any,
-        eta: np.ndarray,
-        Xp: np.ndarray,
-        linear: float,
-        square: float,
-        mu: float,
-    ) -> float:
-        """One-dimensional Newton on the margins."""
-        rows, N = objective.rows, objective.total_weight
-        weight = 1.0 if objective.weight is None else objective.weight[rows]
-        for _ in range(20):
-            z, y = eta + mu * Xp, objective.y[rows]
-            first = float(np.sum(weight * objective.loss.derivative(z, y) * Xp)) / N
-            second = float(np.sum(weight * objective.loss.second_derivative(z, y) * Xp * Xp)) / N
-            (sums,) = self._reduced(network, np.array([first, second]), new_round=False)
-            slope, curvature = sums[0] + linear + mu * square, sums[1] + square
-            change = slope / max(curvature, np.finfo(float).tiny)
-            mu -= change
-            if abs(change) <= 1e-10 * (1.0 + abs(mu)):
-                break
-        return mu
+    # -- steps ---------------------------------------------------------------------------------------------
 
     def _slow(self, state: NewtonState, decrement: float, kappa: float, mu: float, exact: bool) -> int:
         """Iterations in a row, in the local phase, that contracted twice worse than predicted."""
@@ -451,6 +461,8 @@ class SubsampledNewton(IterativeSolver):
             "step_size": state.step_size,
             "sketch_rows": float(state.m),
         }
+        if state.clock is not None:
+            record |= {"time": state.clock.now, "dropped": float(state.clock.dropped)}
         if objective.l2 > 0 and not objective.intercept:
             record["gap_bound"] = state.gradient_norm**2 / (2.0 * objective.l2)
         return record
@@ -477,3 +489,18 @@ class SubsampledNewton(IterativeSolver):
         if objective.l2 > 0 and not objective.intercept and state.iteration:
             lower = state.value - state.gradient_norm**2 / (2.0 * objective.l2)
         return Certificate("Newton decrement", lower, state.value, details)
+
+
+class DirectionOracle:
+    """A worker's answer for the server that drops late ones: direction, kappa and log-determinant."""
+
+    def __init__(self, method: SubsampledNewton, objective: GLM) -> None:
+        self.method, self.objective = method, objective
+        self._scored: tuple[int, Scores] | None = None
+
+    def __call__(self, worker: int, iteration: int, m: int, b: np.ndarray, g: np.ndarray) -> np.ndarray:
+        method, state = self.method, NewtonState(b, m=m, iteration=iteration)
+        if self._scored is None or self._scored[0] != iteration:  # one scoring for the workers here
+            self._scored = (iteration, method._scores(self.objective, b, state))
+        inverse = method._worker_inverse(self.objective, state, worker, m, self._scored[1], None)
+        return np.concatenate([-inverse.solve(g), [method._kappa(inverse, m), inverse.logdet]])
