@@ -207,7 +207,8 @@ class IterativeSolver(ABC):
             File to write the state to every `checkpoint_every` iterations (default 100) and at the end.
         resume : bool, default False
             Continue from `checkpoint` if that file exists. The run then ends with bitwise the iterates of
-            an uninterrupted one. A checkpoint of another problem, method or network is refused.
+            an uninterrupted one (to rounding where a method computes cached quantities anew). A checkpoint of
+            another problem, method or network is refused.
 
         Returns
         -------

@@ -104,7 +104,10 @@ class GLM(Objective):
 
     def margins(self, b: np.ndarray, rows: Any = slice(None), *, offset: bool = True) -> np.ndarray:
         """``x_i'b`` (+ offset) for the given rows."""
-        eta = np.asarray(self.X[rows] @ b[: self.n_features], dtype=np.float64)
+        if not b.any():  # the usual start: no pass over the rows
+            eta = np.zeros(self.y[rows].size)
+        else:
+            eta = np.asarray(self.X[rows] @ b[: self.n_features], dtype=np.float64)
         if self.intercept:
             eta = eta + b[-1]
         return eta + self.offset[rows] if offset and self.offset is not None else eta
