@@ -11,7 +11,7 @@ from optikit.agent_data import AgentData
 from optikit.objectives import LinearModel
 from optikit.runtime.timing import Exponential
 from solvers.asynchronous.bundle import AsynchronousBundle
-from theory_checks import Claim, Measurement, PowerLaw, Regime, Sweep
+from theory_checks import Claim, Measurement, PowerLaw, Regime, Sweep, UpperBound
 
 DERIVED = "derived for this toolkit; growing weights: expected rate, not a proved constant"
 
@@ -80,7 +80,38 @@ def decay(seed: int, growth: str, eta: float, steps: int = 5000) -> Measurement:
     )
 
 
+def noise_bound(batch_size: int, eta: float) -> float:
+    """``(1/mu) sum_i s_i^2/eta_i`` with the exact variance of mini-batch gradients at the optimum."""
+    objective, best, L = least_squares()
+    H, total = np.zeros((8, 8)), 0.0
+    for i in range(4):
+        data = objective.subset([i]).data
+        X, residual = data.features, data.features @ best - data.targets
+        H += X.T @ X / 128 + 0.1 * np.eye(8)
+        rows = residual[:, None] * X
+        variance = np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)) / batch_size
+        total += variance / (eta * L[i])
+    return float(total / np.linalg.eigvalsh(H)[0])
+
+
 CLAIMS = [
+    Claim(
+        name="async_bundle.noise_bound",
+        theorem="Sampled gradients, constant eta: the noise floor is bounded by the variances over eta and mu.",
+        formula=r"\limsup E\,a(x_k) \leq \frac1\mu \sum_i s_i^2/\eta_i",
+        reference=DERIVED,
+        provenance="derived",
+        quantity="mean squared distance to the optimum",
+        law=UpperBound(),
+        measure=lambda b, seed: Measurement(floor(seed, batch_size=b), noise_bound(b, 2.0)),
+        control=lambda b, seed: Measurement(
+            floor(seed, batch_size=b, eta=1e-3, L_scale=0.1), noise_bound(b, 2.0)
+        ),
+        control_text="prox weights ten times too small, and eta a two-thousandth of what the bound is told",
+        sweep=Sweep("batch size b", (4, 16)),
+        seeds=(1, 2),
+        tags=("async", "stochastic"),
+    ),
     Claim(
         name="async_bundle.floor_over_batch",
         theorem="Sampled gradients, constant eta: the noise floor falls like one over the batch size.",
