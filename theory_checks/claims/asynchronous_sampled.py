@@ -97,7 +97,7 @@ def noise_bound(batch_size: int, eta: float) -> float:
 CLAIMS = [
     Claim(
         name="async_bundle.noise_bound",
-        theorem="Sampled gradients, constant eta: the noise floor is bounded by the variances over eta and mu.",
+        theorem="Sampled gradients, constant eta: variances over eta and mu bound the noise floor.",
         formula=r"\limsup E\,a(x_k) \leq \frac1\mu \sum_i s_i^2/\eta_i",
         reference=DERIVED,
         provenance="derived",
