@@ -57,7 +57,10 @@ class ServiceLaw(ABC):
 
     def duration(self, worker: int, query: int) -> float:
         """`draw`, checked: a ValueError names worker and query where it is not finite and >= 0."""
-        return _duration(self.draw(worker, query), f"worker {worker}, query {query}")
+        seconds = self.draw(worker, query)
+        if type(seconds) is float and 0.0 <= seconds < math.inf:  # the usual case, in one comparison
+            return seconds
+        return _duration(seconds, f"worker {worker}, query {query}")
 
 
 def _duration(value: Any, of: str) -> float:
@@ -246,7 +249,8 @@ def _server_clock(server_time: ServerTime) -> Callable[[int, int], float]:
 
 def check_end(until: float, **limits: int | None) -> None:
     """Refuse a simulation without an end, a NaN as its last time, and counts that are negative."""
-    check_real(until, "until", allow_inf=True)
+    if math.isnan(until):
+        raise ValueError("until must be a time, got NaN.")
     for name, limit in limits.items():
         if limit is not None:
             check_integer(limit, name, minimum=0)
@@ -359,7 +363,7 @@ def simulate_star(
 
 
 def random_order(weights: Any, replies: int, seed: int = 0) -> Trace:
-    """An order without a clock: who replies next is drawn afresh, with probabilities proportional to `weights`.
+    """An order without a clock: who replies next is drawn with probabilities proportional to `weights`.
 
     Each step absorbs one reply, of a query posted at that worker's previous turn; times count the steps.
 

@@ -172,8 +172,8 @@ class Trace:
     def plot(self, *, last: float | None = None, ax: Axes | None = None) -> Axes:
         """Timeline: a bar for each turn of each worker, a line for each server step.
 
-        A pale end of a bar is the wait of a reply that had arrived; where `spans` are unknown, a turn is drawn
-        in one piece, from one absorption to the next.
+        A pale end of a bar is the wait of a reply that had arrived; where `spans` are unknown, a turn is
+        drawn in one piece, from one absorption to the next.
 
         Parameters
         ----------

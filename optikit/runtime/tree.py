@@ -1,74 +1,69 @@
 """Trees of servers on a virtual clock: workers, regional servers, a global one; a star has depth one.
 
-Messages are typed events: a worker's *reply* to its server, a server's *up* message to its parent, the
-parent's *down* answer. A server answers each message of a child at once. When it sends up itself is a rule
-of counts (`EveryK`), so timing does not depend on data: the whole order of events is drawn first, as a
-`TreeTrace`, and any method, or many seeds of one stacked as ``(S, d)``, is run along it.
+When a server sends up is a rule of counts (`EveryK`), so timing does not depend on data: the whole order of
+events is drawn first, as a `TreeTrace`, and any method, or many seeds of one stacked as ``(S, d)``, is run
+along it by `replay_events`.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from optikit.checkpoint import read_arrays, write_arrays
-from optikit.runtime.timing import ServiceLaw
+from optikit.runtime.timing import STANDSTILL, ServiceLaw, check_end
+from optikit.runtime.tree_trace import (
+    Event,
+    Kind,
+    TreeHandlers,
+    TreeTrace,
+    check_parents,
+    names_of,
+    replay_events,
+)
 from optikit.validation import check_integer, check_real
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+__all__ = [
+    "Event",
+    "EveryK",
+    "Kind",
+    "Tree",
+    "TreeHandlers",
+    "TreeTrace",
+    "replay_events",
+    "ring_allreduce_time",
+    "ring_bandwidth",
+    "simulate_tree",
+]
 
-
-class Kind(IntEnum):
-    """What an event is, by who receives it."""
-
-    REPLY = 0  #: a server gets a worker's result
-    UP = 1  #: a server gets a message of a server below it
-    DOWN = 2  #: a server gets its parent's answer
-
-
-@dataclass(frozen=True)
-class Event:
-    """One arrival.
-
-    Attributes
-    ----------
-    time : float
-    kind : Kind
-    node : int
-        The lower end of the link: the worker of a REPLY, the sender of an UP, the receiver of a DOWN.
-    version : int
-        Messages that the upper end had absorbed when it sent what this one answers: its count now less
-        `version` is the staleness of a REPLY or an UP. For a DOWN, the upper end's count when it answered.
-    """
-
-    time: float
-    kind: Kind
-    node: int
-    version: int
+#: Largest number of regions whose best ring is searched for: its cost is 2**regions.
+MAX_RING = 16
+#: Replies without a message at the root before a simulation that waits for one is refused.
+PATIENCE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Tree:
     """Who talks to whom, over which links.
 
+    Nodes without children are workers, all others servers: a server without workers below it cannot be said.
+
     Parameters
     ----------
-    parents : sequence of int
-        Parent of each node, -1 for the one root. Nodes without children are workers.
-    latency : float or sequence, default 0
-        Seconds, one way, of the link from each node to its parent.
-    bandwidth : float or sequence, default inf
+    parents : sequence of n int
+        Parent of each node, -1 for the one root.
+    latency : float or sequence (n,), default 0
+        Seconds, one way, of the link from each node to its parent, finite and >= 0.
+    bandwidth : float or sequence (n,), default inf
         Bits per second of that link, > 0.
     bits : float, default 0
-        Size of a message.
+        Size of a message, >= 0.
+    names : sequence of n str, optional
+        Default "root", "server 1", "worker 2" by the node's number.
 
     Raises
     ------
@@ -80,25 +75,12 @@ class Tree:
     latency: Any = 0.0
     bandwidth: Any = math.inf
     bits: float = 0.0
+    names: Sequence[str] | None = None
     children: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        parents = tuple(int(p) for p in self.parents)
+        parents = check_parents(self.parents)
         n = len(parents)
-        roots = [v for v, p in enumerate(parents) if p == -1]
-        if len(roots) != 1:
-            raise ValueError(f"parents must name one root by -1, got {len(roots)} of {n} nodes.")
-        if n < 2:
-            raise ValueError("a tree needs at least one worker below its root, got the root alone.")
-        for v, p in enumerate(parents):
-            if not -1 <= p < n:
-                raise ValueError(f"parents must be nodes below {n} or -1, got {p} for node {v}.")
-            seen, above = {v}, p
-            while above != -1:
-                if above in seen:
-                    raise ValueError(f"parents must lead to the root, but node {v} lies on a cycle.")
-                seen.add(above)
-                above = parents[above]
         latency = _per_node(self.latency, "latency", n)
         bandwidth = _per_node(self.bandwidth, "bandwidth", n)
         if not np.all(latency >= 0) or not np.all(np.isfinite(latency)):
@@ -111,25 +93,57 @@ class Tree:
                 children[p].append(v)
         for name, value in (
             ("parents", parents),
-            ("latency", latency),
-            ("bandwidth", bandwidth),
+            ("latency", tuple(latency.tolist())),  # tuples: trees compare and hash
+            ("bandwidth", tuple(bandwidth.tolist())),
             ("bits", check_real(self.bits, "bits", minimum=0.0)),
+            ("names", names_of(parents, self.names)),
             ("children", tuple(map(tuple, children))),
         ):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def regions(cls, sizes: Sequence[int], **options: Any) -> Tree:
-        """A global server (node 0), one regional server per entry of `sizes`, so many workers below each."""
-        if not sizes or min(sizes) < 1:
-            raise ValueError(f"every region needs at least one worker, got sizes {list(sizes)!r}.")
+    def regions(
+        cls,
+        sizes: Sequence[int],
+        *,
+        latency: Any = 0.0,
+        bandwidth: Any = math.inf,
+        home: int = 0,
+        **options: Any,
+    ) -> Tree:
+        """A global server (node 0), one regional server per entry of `sizes`, so many workers below each.
+
+        Parameters
+        ----------
+        sizes : sequence of R int
+            Workers of each region, >= 1; region r's server is node r + 1, its workers follow all servers.
+        latency, bandwidth : float, sequence of one per node, or array (R, R)
+            A matrix, symmetric, holds the links between regions, on its diagonal those inside each.
+        home : int, default 0
+            The region of the global server; needed with matrices only.
+        """
         R = len(sizes)
-        workers = [r + 1 for r, size in enumerate(sizes) for _ in range(size)]
-        return cls([-1] + [0] * R + workers, **options)
+        if not R or min(sizes) < 1:
+            raise ValueError(f"every region needs at least one worker, got sizes {list(sizes)!r}.")
+        home = check_integer(home, "home", minimum=0, maximum=R - 1)
+        region = [r for r, size in enumerate(sizes) for _ in range(size)]
+
+        def links(value: Any, name: str) -> Any:
+            if np.ndim(value) != 2:
+                return value
+            between = _symmetric(value, name, R)
+            return np.array([between[home, home], *between[:, home], *between[region, region]])
+
+        return cls(
+            [-1] + [0] * R + [r + 1 for r in region],
+            latency=links(latency, "latency"),
+            bandwidth=links(bandwidth, "bandwidth"),
+            **options,
+        )
 
     @classmethod
     def star(cls, n: int, **options: Any) -> Tree:
-        """One server (node 0) and n workers."""
+        """One server (node 0) and n workers (nodes 1 to n)."""
         return cls([-1] + [0] * check_integer(n, "n", minimum=1), **options)
 
     @property
@@ -153,15 +167,61 @@ class Tree:
         return tuple(v for v in range(self.n) if self.children[v])
 
     def link_time(self, node: int) -> float:
-        """Seconds that a message takes between `node` and its parent."""
-        return float(self.latency[node]) + self.bits / float(self.bandwidth[node])
+        """Seconds that a message takes between `node` and its parent: latency + bits / bandwidth."""
+        seconds: float = self.latency[node] + self.bits / self.bandwidth[node]
+        return seconds
 
 
 def _per_node(value: Any, name: str, n: int) -> np.ndarray:
     array = np.asarray(value, dtype=np.float64)
     if array.shape not in ((), (n,)) or np.any(np.isnan(array)):
         raise ValueError(f"{name} must be one number or {n}, one per node, got {value!r}.")
-    return np.broadcast_to(array, (n,)).copy()
+    return np.broadcast_to(array, (n,))
+
+
+def _symmetric(value: Any, name: str, regions: int | None = None) -> np.ndarray:
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.ndim != 2 or len(set(matrix.shape) | {regions or len(matrix)}) != 1 or not matrix.size:
+        needed = "square" if regions is None else f"({regions}, {regions})"
+        raise ValueError(f"{name} between regions must be {needed}, got shape {matrix.shape}.")
+    if not np.array_equal(matrix, matrix.T):  # NaN too
+        raise ValueError(f"{name} between regions must be symmetric and without NaN.")
+    return matrix
+
+
+def ring_bandwidth(bandwidth: Any) -> float:
+    """Smallest link of the best ring through all regions: the largest there is, in the unit of `bandwidth`.
+
+    Parameters
+    ----------
+    bandwidth : array (R, R)
+        Symmetric, > 0 off the diagonal, R <= 16; for R = 1 the entry itself.
+    """
+    links = _symmetric(bandwidth, "bandwidth")
+    R = len(links)
+    if R > MAX_RING:
+        raise ValueError(f"bandwidth must be of at most {MAX_RING} regions, got {R}.")
+    if not np.all(links[~np.eye(R, dtype=bool)] > 0) or (R == 1 and not links[0, 0] > 0):
+        raise ValueError("bandwidth between regions must be > 0.")
+    if R == 1:
+        return float(links[0, 0])
+    # best[visited][v]: smallest link of the best path from region 0 to v through exactly the regions visited.
+    best = np.full((1 << R, R), -np.inf)
+    best[1, 0] = np.inf
+    for visited in range(1, 1 << R, 2):  # region 0 belongs to every path
+        onward = np.max(np.minimum(best[visited][:, None], links), axis=0)
+        for v in range(1, R):
+            if not visited >> v & 1:
+                best[visited | 1 << v, v] = max(best[visited | 1 << v, v], onward[v])
+    return float(np.max(np.minimum(best[-1, 1:], links[1:, 0])))
+
+
+def ring_allreduce_time(n: int, bits: float, bandwidth: float) -> float:
+    """Seconds of a ring all-reduce of `bits` over n workers: ``2 (n - 1)/n bits / bandwidth``."""
+    n = check_integer(n, "n", minimum=1)
+    bits = check_real(bits, "bits", minimum=0.0)
+    speed = check_real(bandwidth, "bandwidth", minimum=0.0, open_low=True, allow_inf=True)
+    return 2.0 * (n - 1) / n * bits / speed
 
 
 @dataclass(frozen=True)
@@ -170,6 +230,11 @@ class EveryK:
 
     Later messages do not send again before that answer comes, which resets the count: what arrives in between
     is never counted for a next time.
+
+    Parameters
+    ----------
+    k : int
+        >= 1.
     """
 
     k: int
@@ -181,92 +246,6 @@ class EveryK:
         return since_merge == self.k
 
 
-class TreeTrace:
-    """The order of events of one run on a tree.
-
-    Attributes
-    ----------
-    tree_parents : array (n,)
-    times : array (E,)
-    kinds, nodes, versions : arrays (E,) of int
-        See `Event`.
-    """
-
-    def __init__(self, tree_parents: Any, times: Any, kinds: Any, nodes: Any, versions: Any) -> None:
-        self.tree_parents = np.asarray(tree_parents, dtype=np.int64)
-        self.times = np.asarray(times, dtype=np.float64)
-        self.kinds, self.nodes, self.versions = (
-            np.asarray(array, dtype=np.int64) for array in (kinds, nodes, versions)
-        )
-        shapes = {array.shape for array in (self.times, self.kinds, self.nodes, self.versions)}
-        if len(shapes) != 1 or self.times.ndim != 1:
-            raise ValueError("times, kinds, nodes and versions must be arrays of one length.")
-        if np.any(np.diff(self.times) < 0):
-            raise ValueError("times must not decrease.")
-
-    def __len__(self) -> int:
-        return self.times.size
-
-    def __iter__(self) -> Iterator[Event]:
-        for time, kind, node, version in zip(
-            self.times.tolist(), self.kinds.tolist(), self.nodes.tolist(), self.versions.tolist()
-        ):
-            yield Event(time, Kind(kind), node, version)
-
-    def counts(self, kind: Kind) -> np.ndarray:
-        """Events of a kind by node, ``(n,)``."""
-        return np.bincount(self.nodes[self.kinds == kind], minlength=self.tree_parents.size)
-
-    def staleness(self) -> np.ndarray:
-        """What a receiver absorbed between the message that a REPLY or UP answers and it; -1 for a DOWN."""
-        absorbed = np.zeros(self.tree_parents.size, dtype=np.int64)
-        found = np.full(len(self), -1, dtype=np.int64)
-        for e, (kind, node) in enumerate(zip(self.kinds.tolist(), self.nodes.tolist())):
-            if kind != Kind.DOWN:
-                receiver = self.tree_parents[node]
-                found[e] = absorbed[receiver] - self.versions[e]
-                absorbed[receiver] += 1
-        return found
-
-    def save(self, path: str | Path) -> None:
-        """Write to an npz file, atomically."""
-        write_arrays(
-            path,
-            parents=self.tree_parents,
-            times=self.times,
-            kinds=self.kinds,
-            nodes=self.nodes,
-            versions=self.versions,
-        )
-
-    @classmethod
-    def load(cls, path: str | Path) -> TreeTrace:
-        """Read a file that `save` wrote; a ValueError names a file that is something else."""
-        return cls(*read_arrays(path, ("parents", "times", "kinds", "nodes", "versions"), "tree trace"))
-
-    def plot(self, *, last: float = math.inf, ax: Axes | None = None) -> Axes:
-        """Who sent when: a dot per arrival, replies in the row of the worker, up and down in the server's."""
-        from optikit.plotting import new_axes
-
-        n = self.tree_parents.size
-        ax = new_axes(8.0, 0.3 * n + 1.5) if ax is None else ax
-        shown = self.times <= last
-        for kind, marker, label in ((0, ".", "reply"), (1, "^", "up"), (2, "v", "down")):
-            chosen = shown & (self.kinds == kind)
-            ax.plot(self.times[chosen], self.nodes[chosen], marker, ms=4, label=label)
-        ax.set_yticks(range(n), [f"node {v}" for v in range(n)])
-        ax.invert_yaxis()
-        ax.set_xlabel("time")
-        ax.legend(loc="upper right", fontsize=8)
-        return ax
-
-    def __repr__(self) -> str:
-        kinds = [int(np.sum(self.kinds == kind)) for kind in Kind]
-        return (
-            f"TreeTrace({kinds[0]} replies, {kinds[1]} up, {kinds[2]} down, {self.tree_parents.size} nodes)"
-        )
-
-
 def simulate_tree(
     tree: Tree,
     service: ServiceLaw,
@@ -276,13 +255,14 @@ def simulate_tree(
     roots: int | None = None,
     until: float = math.inf,
 ) -> TreeTrace:
-    """The timeline of a tree: all workers start at time 0 with their server's model.
+    """The timeline of a tree: all workers are sent their server's model at time 0.
 
     Parameters
     ----------
     tree : Tree
     service : ServiceLaw
-        ``draw(j, query)`` is the duration of the j-th worker's evaluation.
+        ``draw(j, query)`` is the duration, in seconds, of the j-th worker's evaluation; drawn from its first
+        query on, whatever was drawn before.
     send_up : callable (node, since_merge) -> bool, optional
         Asked when a server other than the root has absorbed a message, with the count since its parent's last
         answer; it is not asked while an answer is due. Default ``EveryK(1)``.
@@ -295,54 +275,71 @@ def simulate_tree(
     -------
     TreeTrace
         Simultaneous arrivals come in the order of their nodes.
+
+    Raises
+    ------
+    ValueError
+        For a limit that is missing or NaN, a law that does not fit the workers, a duration that is not finite
+        and >= 0 (worker and query are named), where time stands still because turns take none, and where
+        `roots` is waited for but servers never send up.
     """
-    if replies is None and roots is None and not math.isfinite(until):
-        raise ValueError("a simulation needs an end: give replies, roots or until.")
-    service.check(len(tree.workers))
-    rule = EveryK(1) if send_up is None else send_up
-    number = {v: j for j, v in enumerate(tree.workers)}
-    absorbed = [0] * tree.n  # messages of children
-    merged_at, waiting = [0] * tree.n, [False] * tree.n
-    queries = [0] * tree.n
-    heap: list[tuple[float, int, int, int]] = []  # (arrival, node, kind, version)
-    link = [0.0 if v == tree.root else tree.link_time(v) for v in range(tree.n)]
+    check_end(until, replies=replies, roots=roots)
+    workers = tree.workers
+    service.check(len(workers))
+    law, rule = service.restarted(), EveryK(1) if send_up is None else send_up
+    number = {v: j for j, v in enumerate(workers)}
+    root, parents = tree.root, list(tree.parents)
+    absorbed, merged_at = [0] * tree.n, [0] * tree.n  # messages of children
+    waiting, queries = [False] * tree.n, [0] * tree.n
+    link = [0.0 if v == root else tree.link_time(v) for v in range(tree.n)]
+    reply, up, down = (int(kind) for kind in Kind)
+    heap: list[tuple[float, int, int]] = []  # (arrival, node, kind): ties go to the lower node
 
     def work(worker: int, sent: float) -> None:
         """A worker's whole turn: the model travels down, the evaluation, the result travels up."""
-        duration = float(service.draw(number[worker], queries[worker]))
-        if not 0.0 <= duration < math.inf:
-            raise ValueError(
-                f"service times must be finite and >= 0, got {duration!r} for worker {number[worker]}, "
-                f"query {queries[worker]}."
-            )
+        arrival = sent + 2.0 * link[worker] + law.duration(number[worker], queries[worker])
         queries[worker] += 1
-        arrival = sent + 2.0 * link[worker] + duration
-        heapq.heappush(heap, (arrival, worker, Kind.REPLY, absorbed[tree.parents[worker]]))
+        heapq.heappush(heap, (arrival, worker, reply))
 
-    for worker in tree.workers:
+    for worker in workers:
         work(worker, 0.0)
-    events: list[tuple[float, int, int, int]] = []
-    answered = at_root = 0
+    times: list[float] = []
+    kinds: list[int] = []
+    nodes: list[int] = []
+    reports: list[bool] = []
+    answered = at_root = still = silent = 0
     while (replies is None or answered < replies) and (roots is None or at_root < roots):
-        time, node, kind, version = heapq.heappop(heap)
+        time, node, kind = heapq.heappop(heap)
         if time > until:
             break
-        events.append((time, kind, node, version))
-        if kind == Kind.DOWN:
+        still = still + 1 if times and time == times[-1] else 0
+        silent = 0 if parents[node] == root and kind != down else silent + 1
+        if still > STANDSTILL * tree.n:
+            raise ValueError(f"time stands still at {time!r}: turns of workers must take time.")
+        if roots is not None and silent > PATIENCE:
+            raise ValueError(f"roots will not be reached: {silent} events without a message at the root.")
+        times.append(time)
+        kinds.append(kind)
+        nodes.append(node)
+        if kind == down:
             merged_at[node], waiting[node] = absorbed[node], False
+            reports.append(False)
             continue
-        receiver = tree.parents[node]
+        receiver = parents[node]
         absorbed[receiver] += 1
-        answered += kind == Kind.REPLY
-        at_root += receiver == tree.root
-        free = receiver != tree.root and not waiting[receiver]
-        if free and rule(receiver, absorbed[receiver] - merged_at[receiver]):
+        answered += kind == reply
+        at_root += receiver == root
+        sends = (
+            receiver != root
+            and not waiting[receiver]
+            and bool(rule(receiver, absorbed[receiver] - merged_at[receiver]))
+        )
+        reports.append(sends)
+        if sends:
             waiting[receiver] = True
-            above = tree.parents[receiver]
-            heapq.heappush(heap, (time + link[receiver], receiver, Kind.UP, absorbed[above]))
-        if kind == Kind.REPLY:
+            heapq.heappush(heap, (time + link[receiver], receiver, up))
+        if kind == reply:
             work(node, time)
         else:
-            heapq.heappush(heap, (time + link[node], node, Kind.DOWN, absorbed[receiver]))
-    columns = np.array(events, dtype=np.float64).reshape(-1, 4).T
-    return TreeTrace(tree.parents, columns[0], columns[1], columns[2], columns[3])
+            heapq.heappush(heap, (time + link[node], node, down))
+    return TreeTrace(parents, times, kinds, nodes, reports, names=tree.names)
