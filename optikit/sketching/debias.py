@@ -34,10 +34,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sla
 
-from optikit.sketching.leverage import penalty_matrix, row_chunks
+from optikit.sketching.door import check_matrix, check_scores, penalty_matrix
+from optikit.sketching.leverage import row_chunks
 from optikit.sketching.operators import padded_size
 from optikit.sketching.sketches import SketchTooSmall, scalar_factor
-from optikit.validation import check_choice
+from optikit.validation import check_choice, check_integer, check_real
 
 RULES = (
     "none",
@@ -99,16 +100,19 @@ def debias_weights(
     if rule in ("scalar", "scaled_regularization", "shrinkage", "srht_wor"):
         if m is None or d_eff is None:
             raise ValueError(f"rule {rule!r} needs m and d_eff, got m={m!r}, d_eff={d_eff!r}.")
-        factor = scalar_factor(int(m), float(d_eff))
+        m = check_real(m, "m", minimum=0.0, open_low=True)
+        factor = scalar_factor(m if m != int(m) else int(m), d_eff)
         if rule == "srht_wor":
             if n is None:
                 raise ValueError("rule 'srht_wor' needs n, the number of data rows, got None.")
-            factor *= 1.0 - d_eff / padded_size(n)
+            factor *= 1.0 - float(d_eff) / padded_size(n)
         return factor
     if leverage is None or probabilities is None:
         raise ValueError(f"rule {rule!r} needs the leverage and probabilities of the sampled rows.")
-    expected = np.asarray(probabilities, dtype=np.float64)
-    scores = np.minimum(np.asarray(leverage, dtype=np.float64), 1.0)
+    expected = check_scores(probabilities, "probabilities", None, allow_zero=True)
+    if expected.size and expected.min() == 0.0:
+        raise ValueError("probabilities of sampled rows must be > 0, got 0.")
+    scores = np.minimum(check_scores(leverage, "leverage", None, allow_zero=True), 1.0)
     if scores.shape != expected.shape:
         raise ValueError(
             f"leverage and probabilities must have one shape, got {scores.shape}, {expected.shape}."
@@ -144,9 +148,13 @@ def deterministic_equivalent(
     -------
     array (n,)
     """
+    A = check_matrix(A)
     n, d = A.shape
-    C = penalty_matrix(C, d)
-    pi = np.asarray(probabilities, dtype=np.float64)
+    C = penalty_matrix(C, d, definite=True)
+    m = check_integer(m, "m", minimum=1)
+    pi = check_scores(probabilities, "probabilities", n)
+    if pi.min() == 0.0:
+        raise ValueError(f"probabilities must be > 0, got 0 at row {int(pi.argmin())}.")
     D = np.ones(n)
     for _ in range(max_iterations):
         H = C.copy()
@@ -183,5 +191,13 @@ def determinantal_average(directions: np.ndarray, log_determinants: np.ndarray) 
     directions : array (q, d)
     log_determinants : array (q,)
     """
-    weights = np.exp(log_determinants - np.max(log_determinants))
+    directions = np.asarray(check_matrix(directions, "directions"))
+    logs = np.asarray(log_determinants, dtype=np.float64)
+    if logs.shape != directions.shape[:1] or not np.all(logs < np.inf):
+        raise ValueError(
+            f"log_determinants must be {directions.shape[0]} numbers below infinity, got {logs!r}."
+        )
+    top = float(np.max(logs))
+    # Where every worker's Hessian is singular none outweighs the others.
+    weights = np.exp(logs - top) if np.isfinite(top) else np.ones(logs.size)
     return (weights @ directions) / weights.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,14 @@ import numpy as np
 import scipy.linalg as sla
 
 from optikit.sketching.debias import debias_weights, second_order_correction
+from optikit.sketching.door import (
+    check_dimension,
+    check_matrix,
+    check_scale,
+    check_sketched,
+    check_vectors,
+    penalty_matrix,
+)
 from optikit.sketching.leverage import (
     approximate_leverage,
     effective_dimension,
@@ -18,7 +27,6 @@ from optikit.sketching.leverage import (
     gram,
     leverage_from_sketch,
     leverage_of_rows,
-    penalty_matrix,
 )
 from optikit.sketching.rows import PoissonRows, RowOperator, Rows
 from optikit.sketching.sketches import SRHT, Sketch, SketchTooSmall, seed_sequence
@@ -46,6 +54,8 @@ class DebiasedInverse:
     d_eff : float
         Effective dimension used or estimated.
     rule : str
+    variance : float
+        Relative variance kappa of a direction ``Q g``, where somebody estimated it; NaN otherwise.
     """
 
     gram: np.ndarray
@@ -53,6 +63,7 @@ class DebiasedInverse:
     m: int
     d_eff: float
     rule: str
+    variance: float = math.nan
 
     def __post_init__(self) -> None:
         H = self.gram + self.C
@@ -147,11 +158,15 @@ def sketched_inverse(
     scale : array (n,), optional
         Multiplies the rows of A.
     """
+    # Only the sketch is tested for NaN: a pass over all of A would cost more than sketching it.
+    A = check_matrix(A, finite=False)
     d = A.shape[1]
-    C = penalty_matrix(C, d)
+    C, scale = penalty_matrix(C, d, definite=True), check_scale(scale, A.shape[0])
     rule = default_rule(sketch) if rule == "auto" else rule
     operator = sketch.draw(A.shape[0], rng)
-    At = np.asarray(operator.apply(A, scale), dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # infinity is named next
+        At = np.asarray(operator.apply(A, scale), dtype=np.float64)
+    check_sketched(At)
     m = At.shape[0] if isinstance(operator, RowOperator) and operator.replacement else sketch.m
     if not C.any() and At.shape[0] < d:
         raise SketchTooSmall(At.shape[0], d)
@@ -170,7 +185,7 @@ def sketched_inverse(
             exact = d_eff == "exact"
             dimension = effective_dimension(A, C, scale) if exact else effective_dimension_from_gram(G, C, m)
         else:
-            dimension = float(d_eff)
+            dimension = check_dimension(d_eff)
         G = debias_weights(rule, m=m, d_eff=dimension, n=A.shape[0]) * G
     return DebiasedInverse(G, C, m, dimension, rule)
 
@@ -198,10 +213,15 @@ def _row_weights(
         scores = exact_leverage(A, C, scale)[operator.indices]
     else:
         given = np.asarray(leverage, dtype=np.float64)
-        if given.ndim == 2:
+        if given.shape == (At.shape[1], At.shape[1]):
             scores = leverage_of_rows(At * np.sqrt(expected)[:, None], given)
-        else:
+        elif given.shape == (A.shape[0],):
             scores = given[operator.indices]
+        else:
+            raise ValueError(
+                f"leverage must have shape ({A.shape[0]},), or be a factor of H ({At.shape[1]} x "
+                f"{At.shape[1]}), got shape {given.shape}."
+            )
     return debias_weights(rule, m=m, leverage=scores, probabilities=expected, on_heavy=on_heavy)
 
 
@@ -231,14 +251,14 @@ def inverse_times(
         Passed to `sketched_inverse`.
     """
     check_integer(workers, "workers", minimum=1)
-    x = np.asarray(x, dtype=np.float64)
+    A = check_matrix(A)
     n, d = A.shape
-    if x.shape[0] != d:
-        raise ValueError(f"x must have {d} rows, got shape {x.shape}.")
+    C, x = penalty_matrix(C, d, definite=True), check_vectors(x, d)
     seeds = seed_sequence(rng).spawn(workers + 1)
     if sketch is None:
         scores, root = approximate_leverage(A, C, seeds[-1])
-        scores = 0.9 * scores / scores.sum() + 0.1 / n
+        total_score = float(scores.sum())  # 0 for a matrix of zeros
+        scores = 0.9 * scores / total_score + 0.1 / n if total_score > 0 else np.full(n, 1.0 / n)
         sketch = PoissonRows(min(n, 10 * d), scores)
         options.setdefault("leverage", root)
         options.setdefault("on_heavy", "clip")
@@ -304,10 +324,17 @@ def bias_report(
         Passed to `sketched_inverse`.
     """
     check_integer(draws, "draws", minimum=2)
+    A = check_matrix(A)
     d = A.shape[1]
-    penalty = penalty_matrix(C, d)
+    penalty = penalty_matrix(C, d, definite=True)
     G = gram(A)
-    root = sla.cholesky(G + penalty, lower=True)
+    try:
+        root = sla.cholesky(G + penalty, lower=True)
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "A'A + C must be positive definite for its inverse to have a bias: A has dependent columns, "
+            "add a penalty C."
+        ) from None
     scores = exact_leverage(A, penalty)
     options: dict[str, Any] = {"leverage": scores, "d_eff": float(scores.sum()), "on_heavy": "clip"} | given
     halves, counts, failures = np.zeros((2, d, d)), np.zeros(2), 0

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.linalg as sla
 import scipy.sparse as sp
 
-from optikit.sketching.rows import check_scores
+from optikit.arrays import as_float_array
+from optikit.sketching.door import check_matrix, check_scale, check_scores, penalty_matrix
 from optikit.sketching.sketches import SASO, scalar_factor, seed_sequence
 from optikit.validation import check_choice, check_integer, check_real
 
@@ -33,28 +34,6 @@ SCHEMES = (
     "mVc",
     "mMSE",
 )
-
-
-def penalty_matrix(C: Any, d: int) -> np.ndarray:
-    """The penalty as a d x d matrix: from a number (a multiple of I), a diagonal (d,) or the matrix itself.
-
-    Raises
-    ------
-    ValueError
-        For negative numbers, wrong shapes, asymmetric or non-finite matrices.
-    """
-    C = np.asarray(C, dtype=np.float64)
-    if not np.all(np.isfinite(C)):
-        raise ValueError("C must be finite, got NaN or infinity.")
-    if C.ndim < 2:
-        if C.ndim == 1 and C.shape != (d,):
-            raise ValueError(f"C must be a number, a diagonal ({d},) or a matrix ({d}, {d}), got {C.shape}.")
-        if C.size and C.min() < 0:
-            raise ValueError(f"C must be positive semi-definite, got {C.min()!r} on its diagonal.")
-        return np.diag(np.broadcast_to(C, (d,)).astype(np.float64))
-    if C.shape != (d, d) or not np.allclose(C, C.T, rtol=1e-10, atol=1e-12 * (1 + np.abs(C).max(initial=0))):
-        raise ValueError(f"C must be a symmetric ({d}, {d}) matrix, got shape {C.shape}.")
-    return 0.5 * (C + C.T)
 
 
 def row_chunks(A: Any, scale: np.ndarray | None = None) -> Any:
@@ -83,8 +62,9 @@ def gram(A: Any, scale: np.ndarray | None = None) -> np.ndarray:
 
 def exact_leverage(A: Any, C: Any = 0.0, scale: np.ndarray | None = None) -> np.ndarray:
     """Leverage scores ``(n,)`` by a Cholesky factor of H (QR when A is ill-conditioned); costs n d^2."""
+    A = check_matrix(A)
     n, d = A.shape
-    C = penalty_matrix(C, d)
+    C, scale = penalty_matrix(C, d, definite=True), check_scale(scale, n)
     H = gram(A, scale) + C
     eigenvalues = np.linalg.eigvalsh(H)
     if eigenvalues[0] > 0 and eigenvalues[-1] <= ILL_CONDITIONED**2 * eigenvalues[0]:
@@ -113,6 +93,7 @@ def approximate_leverage(
     r1: int | None = None,
     r2: int | None = None,
     scale: np.ndarray | None = None,
+    check_finite: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Approximate leverage from a debiased sparse sign sketch and random projections.
 
@@ -128,6 +109,8 @@ def approximate_leverage(
         Random projections, default ``max(16, ceil(4 ln n))``; 0 or >= d means none (exact norms).
     scale : array (n,), optional
         Multiplies the rows of A.
+    check_finite : bool, default True
+        Test A for NaN and infinity; False saves a pass over data known to be finite.
 
     Returns
     -------
@@ -141,8 +124,9 @@ def approximate_leverage(
     P. Drineas, M. Magdon-Ismail, M. Mahoney, D. Woodruff, JMLR 2012. The debiasing of the Gram matrix is what
     makes the scores sum to the effective dimension instead of 1.33 times it.
     """
+    A = check_matrix(A, finite=check_finite)
     n, d = A.shape
-    C = penalty_matrix(C, d)
+    C, scale = penalty_matrix(C, d, definite=True), check_scale(scale, n)
     r1 = min(max(4 * d, d + 2), n) if r1 is None else check_integer(r1, "r1", minimum=1)
     r2 = max(16, math.ceil(4 * math.log(max(n, 2)))) if r2 is None else check_integer(r2, "r2", minimum=0)
     seeds = seed_sequence(rng).spawn(2)
@@ -176,7 +160,8 @@ def leverage_of_rows(rows: np.ndarray, root: np.ndarray) -> np.ndarray:
 def cholesky_with_jitter(H: np.ndarray) -> np.ndarray:
     """Lower Cholesky factor of H, with at most three growing multiples of eps tr(H)/d on the diagonal."""
     d = H.shape[0]
-    jitter = np.finfo(float).eps * max(float(np.trace(H)), np.finfo(float).tiny) / d
+    # The zero matrix gets a factor too: every leverage is then 0, whatever the factor.
+    jitter = np.finfo(float).eps * (float(np.trace(H)) or 1.0) / d
     for attempt in range(4):
         try:
             return sla.cholesky(H if attempt == 0 else H + jitter * 100**attempt * np.eye(d), lower=True)
@@ -189,8 +174,9 @@ def cholesky_with_jitter(H: np.ndarray) -> np.ndarray:
 
 def effective_dimension(A: Any, C: Any = 0.0, scale: np.ndarray | None = None) -> float:
     """``d_eff = tr(G (G + C)^{-1})`` exactly, from the d x d Gram matrix."""
-    G = gram(A, scale)
-    C = penalty_matrix(C, A.shape[1])
+    A = check_matrix(A)
+    C = penalty_matrix(C, A.shape[1], definite=True)
+    G = gram(A, check_scale(scale, A.shape[0]))
     if not C.any():
         return float(np.linalg.matrix_rank(G, hermitian=True))
     return float(np.trace(np.linalg.solve(G + C, G)))
@@ -251,7 +237,7 @@ def leverage_from_sketch(
     -------
     weights : array (k,)
     """
-    rows = np.asarray(rows, dtype=np.float64)
+    rows = np.asarray(check_matrix(rows, "rows"), dtype=np.float64)
     k, d = rows.shape
     C = penalty_matrix(C, d)
     check_integer(sweeps, "sweeps", minimum=1)
@@ -302,7 +288,9 @@ def sampling_probabilities(
     """
     check_choice(scheme, "scheme", SCHEMES)
     mix = check_real(mix, "mix", minimum=0.0, maximum=1.0)
+    A = check_matrix(A, finite=False)  # what is read of it shows in the scores
     n = A.shape[0]
+    scale = check_scale(scale, n)
     if scheme == "uniform":
         return np.full(n, 1.0 / n)
     if scheme in ("leverage", "ridge_leverage", "root_leverage", "shrinkage"):
@@ -318,6 +306,9 @@ def sampling_probabilities(
     else:
         if residual is None:
             raise ValueError(f"residual is needed by the scheme {scheme!r}, got None.")
+        residual = np.abs(np.asarray(as_float_array(residual, name="residual", shape=(n,)), dtype=np.float64))
+        if scheme == "mMSE" and root is None:
+            raise ValueError("root, a Cholesky factor of M, is needed by the scheme 'mMSE', got None.")
         if mix < 0.3:
             warnings.warn(
                 f"the scheme {scheme!r} ignores the leverage of the Hessian and can miss influential rows; "
@@ -325,9 +316,7 @@ def sampling_probabilities(
                 stacklevel=2,
             )
             mix = 0.3
-        scores = np.abs(np.asarray(residual, dtype=np.float64)) * _norms(
-            A, root if scheme == "mMSE" else None
-        )
+        scores = residual * _norms(A, root if scheme == "mMSE" else None)
     scores = check_scores(scores, "scores", n)
     return (1.0 - mix) * scores / scores.sum() + mix / n
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from optikit.arrays import array_namespace, from_numpy, is_numpy, to_numpy
+from optikit.arrays import array_namespace, as_float_array, from_numpy, is_numpy, to_numpy
+from optikit.sketching.door import check_real_dtype
 
 #: Rows of a dense sketch are drawn for this many data rows at a time, so memory is m times this.
 CHUNK = 4096
@@ -47,9 +48,16 @@ class SketchOperator(ABC):
         """``S' Y``."""
         return self.tocsr().T @ Y
 
-    def _check(self, A: Any) -> None:
+    def restricted(self, rows: slice) -> SketchOperator:
+        """The columns of S that belong to a range of data rows: the sketches of a partition add up."""
+        raise NotImplementedError(f"{type(self).__name__} does not split over rows.")
+
+    def _check(self, A: Any, scale: Any = None) -> None:
         if A.ndim != 2 or A.shape[0] != self.n:
             raise ValueError(f"A must have shape ({self.n}, d), got {tuple(A.shape)}.")
+        check_real_dtype(A)
+        if scale is not None and getattr(scale, "shape", (self.n,)) != (self.n,):
+            raise ValueError(f"scale must have shape ({self.n},), got {tuple(scale.shape)}.")
 
 
 def _work_dtype(A: Any) -> Any:
@@ -59,23 +67,36 @@ def _work_dtype(A: Any) -> Any:
 class DenseOperator(SketchOperator):
     """S with independent entries drawn by columns from a stream: chunks keep memory at m x 4096."""
 
-    def __init__(self, m: int, n: int, seed: np.random.SeedSequence, kind: str) -> None:
-        self.m, self.n, self._seed, self._kind = m, n, seed, kind
+    def __init__(
+        self, m: int, n: int, seed: np.random.SeedSequence, kind: str, rows: slice | None = None
+    ) -> None:
+        self._rows = slice(0, n) if rows is None else rows
+        self.m, self.n, self._seed, self._kind = m, self._rows.stop - self._rows.start, seed, kind
+        self._all = n
+
+    def restricted(self, rows: slice) -> SketchOperator:
+        return DenseOperator(self.m, self._all, self._seed, self._kind, rows)
 
     def _chunks(self) -> Any:
-        rng = np.random.default_rng(self._seed)
-        for start in range(0, self.n, CHUNK):
-            width = min(CHUNK, self.n - start)
+        """Blocks (width, m) of S' for the rows held; a chunk is keyed by its place, so ranges agree."""
+        first, last = self._rows.start, self._rows.stop
+        for start in range(first - first % CHUNK, last, CHUNK):
+            key = (*self._seed.spawn_key, start // CHUNK)
+            rng = np.random.default_rng(np.random.SeedSequence(self._seed.entropy, spawn_key=key))
+            width = min(CHUNK, self._all - start)
             if self._kind == "gaussian":
                 block: Any = rng.standard_normal((width, self.m))
             else:
                 block = 2.0 * rng.integers(0, 2, (width, self.m), dtype=np.int8) - 1.0
-            yield start, block / np.sqrt(self.m)
+            low, high = max(first, start), min(last, start + width)
+            yield low - first, block[low - start : high - start] / np.sqrt(self.m)
 
     def apply(self, A: Any, scale: np.ndarray | None = None) -> Any:
-        self._check(A)
+        self._check(A, scale)
         xp = np if sp.issparse(A) else array_namespace(A)
         A = A.tocsr() if sp.issparse(A) else A
+        if self.n == 0:  # a rank without rows
+            return np.zeros((self.m, A.shape[1]), dtype=_work_dtype(A))
         out: Any = None
         for start, block in self._chunks():
             stop = start + block.shape[0]
@@ -104,8 +125,15 @@ class RowSparseOperator(SketchOperator):
         self.columns, self.values = columns, values
         self.m, self.n = columns.shape[0], n
 
+    def restricted(self, rows: slice) -> SketchOperator:
+        mine = (self.columns >= rows.start) & (self.columns < rows.stop)
+        columns = np.where(mine, self.columns - rows.start, 0)
+        return RowSparseOperator(columns, np.where(mine, self.values, 0.0), rows.stop - rows.start)
+
     def apply(self, A: Any, scale: np.ndarray | None = None) -> Any:
-        self._check(A)
+        self._check(A, scale)
+        if self.n == 0:  # a rank without rows
+            return np.zeros((self.m, A.shape[1]), dtype=_work_dtype(A))
         values = self.values if scale is None else self.values * scale[self.columns]
         if sp.issparse(A):
             return (self._matrix(values) @ A.tocsr()).toarray()
@@ -146,8 +174,11 @@ class ColumnSparseOperator(SketchOperator):
         self.rows, self.values = rows, values
         self.m, self.n = m, rows.shape[0]
 
+    def restricted(self, rows: slice) -> SketchOperator:
+        return ColumnSparseOperator(self.rows[rows], self.values[rows], self.m)
+
     def apply(self, A: Any, scale: np.ndarray | None = None) -> Any:
-        self._check(A)
+        self._check(A, scale)
         values = self.values if scale is None else self.values * scale[:, None]
         if sp.issparse(A):
             return (self._matrix(values) @ A.tocsr()).toarray()
@@ -185,7 +216,7 @@ class HadamardOperator(SketchOperator):
         self.padded = padded_size(self.n)
 
     def apply(self, A: Any, scale: np.ndarray | None = None) -> Any:
-        self._check(A)
+        self._check(A, scale)
         xp = np if sp.issparse(A) else array_namespace(A)
         signs = self.signs if scale is None else self.signs * scale
         factor = 1.0 / float(np.sqrt(self.m))
@@ -233,7 +264,9 @@ def fwht(X: Any, out: Any = None) -> Any:
     out : array, optional
         NumPy only: where to put the result; may be X itself (C-ordered).
     """
-    n = X.shape[0]
+    in_place = out is not None and out is X
+    X = as_float_array(X, name="X", finite=False)
+    n = X.shape[0] if X.ndim else 0
     if n < 1 or n & (n - 1):
         raise ValueError(f"X must have a power of two of rows, got {n}.")
     xp = array_namespace(X)
@@ -243,10 +276,21 @@ def fwht(X: Any, out: Any = None) -> Any:
 
     if out is None:
         out = np.array(X, dtype=_work_dtype(X), order="C")
-    elif out is not X:
+    elif not isinstance(out, np.ndarray) or out.shape != X.shape or out.dtype not in (np.float32, np.float64):
+        raise ValueError(f"out must be a float32 or float64 array of shape {X.shape}, got {_shown(out)}.")
+    elif not in_place:
         out[...] = X
-    kernels.fwht_rows(out.reshape(n, -1))
+    if out.flags.c_contiguous:
+        kernels.fwht_rows(out.reshape(n, -1))
+    else:  # a reshape would copy: transform the copy and bring it back
+        copy = np.ascontiguousarray(out)
+        kernels.fwht_rows(copy.reshape(n, -1))
+        out[...] = copy
     return out
+
+
+def _shown(array: Any) -> str:
+    return f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}".strip()
 
 
 def _butterflies(X: Any, xp: Any) -> Any:

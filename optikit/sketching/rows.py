@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from optikit.arrays import as_float_array
+from optikit.sketching.door import check_scores
 from optikit.sketching.operators import RowSparseOperator
 from optikit.sketching.sketches import Sketch, draw_indices, seed_sequence
 from optikit.validation import check_integer, check_real
@@ -56,7 +56,7 @@ class Rows(_RowSketch):
     m: int
     probabilities: np.ndarray | None = None
 
-    def draw(self, n: int, rng: Any) -> RowOperator:
+    def _draw(self, n: int, rng: Any) -> RowOperator:
         generator = np.random.default_rng(seed_sequence(rng))
         if self.probabilities is None:
             indices = generator.integers(0, n, self.m)
@@ -93,10 +93,11 @@ class PoissonRows(_RowSketch):
         else:
             p = inclusion_probabilities(check_scores(self.scores, "scores", n), self.m)
         if self.leverage is not None:
-            p = np.where(np.asarray(self.leverage) > 0.5 * p, 1.0, p)
+            leverage = check_scores(self.leverage, "leverage", n, allow_zero=True)
+            p = np.where(leverage > 0.5 * p, 1.0, p)
         return p
 
-    def draw(self, n: int, rng: Any) -> RowOperator:
+    def _draw(self, n: int, rng: Any) -> RowOperator:
         generator = np.random.default_rng(seed_sequence(rng))
         p = self.inclusion(n)
         kept = np.flatnonzero(generator.random(n) < p)
@@ -116,21 +117,11 @@ class RowsWithoutReplacement(_RowSketch):
     name: ClassVar[str] = "rows_wor"
     m: int
 
-    def draw(self, n: int, rng: Any) -> RowOperator:
+    def _draw(self, n: int, rng: Any) -> RowOperator:
         check_integer(self.m, "m", minimum=1, maximum=n)
         generator = np.random.default_rng(seed_sequence(rng))
         indices = np.sort(generator.permutation(n)[: self.m])
         return RowOperator(indices, np.full(self.m, self.m / n), n, False)
-
-
-def check_scores(scores: Any, name: str, n: int) -> np.ndarray:
-    """Non-negative, finite, not all zero, shape (n,)."""
-    array = np.asarray(as_float_array(scores, name=name, shape=(n,)), dtype=np.float64)
-    if array.size and array.min() < 0:
-        raise ValueError(f"{name} must be non-negative, got {array.min()!r} at row {int(array.argmin())}.")
-    if not array.sum() > 0:
-        raise ValueError(f"{name} must not be all zero.")
-    return array
 
 
 def inclusion_probabilities(scores: Any, m: float) -> np.ndarray:
@@ -138,7 +129,7 @@ def inclusion_probabilities(scores: Any, m: float) -> np.ndarray:
 
     Exact, by one sort: the rows with the largest scores saturate first.
     """
-    scores = np.asarray(scores, dtype=np.float64)
+    scores = check_scores(scores, "scores", None, allow_zero=True)
     m = check_real(m, "m", minimum=0.0, open_low=True)
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]

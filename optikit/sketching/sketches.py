@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from optikit.sketching.door import check_dimension, check_scores
 from optikit.sketching.operators import (
     ColumnSparseOperator,
     DenseOperator,
@@ -55,12 +56,12 @@ class SketchTooSmall(ValueError):
         Effective dimension it has to exceed.
     """
 
-    def __init__(self, m: int, d_eff: float) -> None:
+    def __init__(self, m: float, d_eff: float) -> None:
         self.m, self.d_eff = m, d_eff
-        least = math.floor(d_eff) + 1
+        least = f"the least m is {math.floor(d_eff) + 1}, and " if math.isfinite(d_eff) else ""
         super().__init__(
             f"the sketch must have more rows than the effective dimension {d_eff:.4g}, got m={m}; "
-            f"the least m is {least}, and 2 to 10 times the dimension is usual."
+            f"{least}2 to 10 times the dimension is usual."
         )
 
 
@@ -73,8 +74,9 @@ def seed_sequence(rng: Any) -> np.random.SeedSequence:
     return np.random.SeedSequence(check_integer(rng, "rng", minimum=0))
 
 
-def scalar_factor(m: int, d_eff: float) -> float:
+def scalar_factor(m: float, d_eff: float) -> float:
     """``m / (m - d_eff)``, or `SketchTooSmall`."""
+    d_eff = check_dimension(d_eff)
     if m <= d_eff:
         raise SketchTooSmall(m, d_eff)
     return m / (m - d_eff)
@@ -95,9 +97,12 @@ class Sketch(ABC):
     def __post_init__(self) -> None:
         check_integer(self.m, "m", minimum=1)
 
+    def draw(self, n: int, rng: Any) -> Any:
+        """One sketch for n >= 1 data rows, a `SketchOperator`; `rng`: Generator, int or SeedSequence."""
+        return self._draw(check_integer(n, "n", minimum=1), rng)
+
     @abstractmethod
-    def draw(self, n: int, rng: Any) -> SketchOperator:
-        """One sketch for n data rows; `rng` is a Generator, an int or a SeedSequence."""
+    def _draw(self, n: int, rng: Any) -> SketchOperator: ...
 
     def apply(self, A: Any, rng: Any, scale: np.ndarray | None = None) -> Any:
         """Draw a sketch and return ``S diag(scale) A``, dense (m, d).
@@ -122,7 +127,7 @@ class Gaussian(Sketch):
     name: ClassVar[str] = "gaussian"
     m: int
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         return DenseOperator(self.m, n, seed_sequence(rng), "gaussian")
 
     def cost(self, n: int, d: int, nnz: int | None = None) -> float:
@@ -136,7 +141,7 @@ class Rademacher(Sketch):
     name: ClassVar[str] = "rademacher"
     m: int
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         return DenseOperator(self.m, n, seed_sequence(rng), "rademacher")
 
     def cost(self, n: int, d: int, nnz: int | None = None) -> float:
@@ -158,7 +163,7 @@ class SRHT(Sketch):
     m: int
     replacement: bool = True
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         generator, padded = np.random.default_rng(seed_sequence(rng)), padded_size(n)
         if not self.replacement and self.m > padded:
             raise ValueError(f"m must be at most the padded size {padded} without replacement, got {self.m}.")
@@ -201,7 +206,7 @@ class SASO(Sketch):
         super().__post_init__()
         check_integer(self.k, "k", minimum=1, maximum=self.m)
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         from optikit import _kernels_sketching as kernels
 
         generator = np.random.default_rng(seed_sequence(rng))
@@ -232,7 +237,7 @@ class LESS(Sketch):
     ----------
     m : int
     probabilities : array, shape (n,)
-        pi, close to leverage scores over their sum.
+        pi, close to leverage scores; non-negative, normalised here.
     s : int, default 8
         Draws per row, >= 1.
     """
@@ -246,11 +251,11 @@ class LESS(Sketch):
         super().__post_init__()
         check_integer(self.s, "s", minimum=1)
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         generator = np.random.default_rng(seed_sequence(rng))
-        columns = np.sort(
-            draw_indices(self.probabilities, self.m * self.s, generator).reshape(self.m, self.s)
-        )
+        pi = check_scores(self.probabilities, "probabilities", n)
+        pi = pi / pi.sum()
+        columns = np.sort(draw_indices(pi, self.m * self.s, generator).reshape(self.m, self.s))
         first = np.ones_like(columns, dtype=bool)
         first[:, 1:] = columns[:, 1:] != columns[:, :-1]
         # Multiplicity of each index at its first place; the repeats hold zero.
@@ -260,7 +265,6 @@ class LESS(Sketch):
         places = np.flatnonzero(first.ravel())
         drawn = columns.ravel()[places]
         signs = 2.0 * generator.integers(0, 2, places.size) - 1.0
-        pi = np.asarray(self.probabilities, dtype=np.float64)
         values[places] = signs * np.sqrt(counts / (self.s * pi[drawn] * self.m))
         return RowSparseOperator(columns, values.reshape(columns.shape), n)
 
@@ -287,7 +291,7 @@ class LESSUniform(Sketch):
         super().__post_init__()
         check_integer(self.s, "s", minimum=1)
 
-    def draw(self, n: int, rng: Any) -> SketchOperator:
+    def _draw(self, n: int, rng: Any) -> SketchOperator:
         from optikit import _kernels_sketching as kernels
 
         generator, s = np.random.default_rng(seed_sequence(rng)), min(self.s, n)

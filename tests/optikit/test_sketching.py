@@ -3,6 +3,7 @@
 Figures come from exact enumeration or from an independent prototype (specification of the method).
 """
 
+import dataclasses
 import math
 from itertools import product
 
@@ -117,6 +118,31 @@ def test_fwht_is_an_involution_and_the_hadamard_matrix(xp):
     np.testing.assert_allclose(np.asarray(fwht(fwht(xp.asarray(X)))), 64 * X, atol=1e-12)
     with pytest.raises(ValueError, match="power of two"):
         fwht(xp.asarray(X[:63]))
+
+
+@pytest.mark.parametrize("name", [n for n in SKETCHES if not n.startswith("srht")])
+def test_sketches_of_a_partition_of_the_rows_add_up(name):
+    n = 10_000  # more than one block of a dense sketch
+    sketch = SKETCHES[name]
+    if name in ("less", "rows", "rows_poisson"):
+        field = "scores" if name == "rows_poisson" else "probabilities"
+        sketch = dataclasses.replace(sketch, **{field: np.linspace(1.0, 2.0, n)})
+    A, scale = gaussian_rows(n, 3), np.random.default_rng(2).random(n)
+    operator = sketch.draw(n, 7)
+    parts = [slice(0, 1), slice(1, 4500), slice(4500, 4500), slice(4500, n)]
+    total = sum(operator.restricted(part).apply(A[part], scale[part]) for part in parts)
+    np.testing.assert_allclose(total, operator.apply(A, scale), atol=1e-12)
+
+
+def test_fwht_works_in_place_whatever_the_layout():
+    X = np.random.default_rng(0).standard_normal((64, 6))
+    for given in (X.copy(), np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
+        assert fwht(given, out=given) is given
+        np.testing.assert_array_equal(given, fwht(X))
+    np.testing.assert_array_equal(fwht(np.arange(4)), [6.0, -2.0, -4.0, 0.0])
+    np.testing.assert_array_equal(fwht([1, 0]), [1.0, 1.0])
+    with pytest.raises(ValueError, match=r"out must be a float32 or float64 array of shape \(64, 6\)"):
+        fwht(X, out=np.zeros((64, 6), dtype=int))
 
 
 def test_column_sketches_hit_distinct_rows_and_less_merges_repeats():
@@ -391,11 +417,66 @@ def test_rank_deficient_systems_warn_and_give_the_minimum_norm():
         (lambda: debias_weights("best"), "rule must be one of"),
         (lambda: sampling_probabilities("leverage", gaussian_rows()), "leverage is needed"),
         (lambda: sampling_probabilities("mVc", gaussian_rows()), "residual is needed"),
+        (lambda: sampling_probabilities("mVc", gaussian_rows(), residual=np.ones(3)), "residual must have"),
+        (lambda: sampling_probabilities("mMSE", gaussian_rows(), residual=np.ones(200)), "root, a Cholesky"),
+        (lambda: Gaussian(4).draw(0, 0), "n must be an integer >= 1"),
+        (lambda: Gaussian(4).apply(np.ones((3, 2)), 0, np.ones(2)), r"scale must have shape \(3,\)"),
+        (lambda: Gaussian(4).apply(np.ones(3), 0), "A must have shape|A must have 2 axes"),
+        (lambda: exact_leverage(np.full((3, 2), np.nan)), "A must be finite"),
+        (lambda: exact_leverage(np.ones((0, 2))), "A must have rows and columns"),
+        (lambda: exact_leverage(np.eye(2), [[1.0, 2.0], [2.0, 1.0]]), "got the eigenvalue -1"),
+        (lambda: exact_leverage(np.eye(2), [[1.0, 2.0], [0.0, 1.0]]), "must be a symmetric"),
+        (lambda: exact_leverage(np.eye(2), np.nan), "C must be finite"),
+        (lambda: sketched_inverse(np.full((9, 2), np.inf), 1.0, Gaussian(5), 0), "the sketch of A"),
+        (lambda: inverse_times(gaussian_rows(), 1.0, np.ones(5)), "x must have 6 rows"),
+        (lambda: inverse_times(gaussian_rows(), 1.0, np.full(6, np.nan)), "x must be finite"),
+        (lambda: bias_report(np.ones((9, 2)), 0.0, Gaussian(5)), "A has dependent columns"),
+        (lambda: debias_weights("scalar", m=10, d_eff=-1.0), "d_eff must be"),
+        (lambda: debias_weights("scalar", m=10, d_eff=np.nan), "d_eff must be"),
+        (
+            lambda: debias_weights("fine", m=9, leverage=[0.5], probabilities=[0.0]),
+            "probabilities of sampled rows must be > 0",
+        ),
+        (lambda: deterministic_equivalent(gaussian_rows(), 1.0, np.eye(200)[0], 40), "must be > 0, got 0"),
+        (lambda: determinantal_average(np.ones((2, 3)), np.ones(3)), "log_determinants must be 2 numbers"),
+        (
+            lambda: sketched_inverse(gaussian_rows(), 1.0, Rows(40), 0, leverage=np.ones(3)),
+            r"leverage must have shape \(200,\)",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sp.csr_array])
+def test_data_that_are_not_real_numbers_are_refused_everywhere(stored):
+    A = stored(np.eye(4) * 1j)
+    for call in (
+        lambda: Gaussian(4).apply(A, 0),
+        lambda: exact_leverage(A, 1.0),
+        lambda: sketched_inverse(A, 1.0, SASO(4), 0),
+        lambda: inverse_times(A, 1.0, np.ones(4)),
+        lambda: effective_dimension(A, 1.0),
+    ):
+        with pytest.raises(TypeError, match="A must"):
+            call()
+
+
+def test_whole_numbers_are_data_too():
+    A = np.random.default_rng(0).integers(-3, 4, (200, 6))
+    for form in (A, A.astype(np.int8), sp.csr_array(A)):
+        np.testing.assert_allclose(exact_leverage(form, 1.0), exact_leverage(A.astype(float), 1.0))
+        inverse = sketched_inverse(form, 1.0, SASO(100), 0)
+        np.testing.assert_allclose(inverse.gram, sketched_inverse(A * 1.0, 1.0, SASO(100), 0).gram)
+
+
+def test_a_matrix_of_zeros_has_no_leverage():
+    A = np.zeros((50, 3))
+    assert not exact_leverage(A, 1.0).any()
+    assert not approximate_leverage(A, 0.0, 0)[0].any()
+    np.testing.assert_allclose(inverse_times(A, 2.0, np.ones(3))[0], 0.5)
 
 
 def test_residual_schemes_are_mixed_with_a_warning():
