@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ from optikit.sketching import (
     sampling_probabilities,
 )
 from optikit.sketching.leverage import leverage_of_rows
-from optikit.sketching.operators import RowSparseOperator
+from optikit.sketching.operators import RowSparseOperator, SketchOperator
 from optikit.sketching.rows import RowOperator
 from optikit.sketching.sketches import SketchTooSmall
 from solvers.newton.glm import GLM
@@ -52,6 +53,10 @@ SKETCHES = (
     "rademacher",
     "exact",
 )
+#: Sketches whose parts on the rows of a rank add up to the whole.
+REDUCIBLE = tuple(name for name in SKETCHES if name not in ("srht", "srht_wor", "exact"))
+#: Power iterations for the variance of a sampled direction; a few per cent below the eigenvalue is enough.
+POWER_ITERATIONS = 8
 
 
 @dataclass
@@ -79,13 +84,17 @@ def score_rows(glm: GLM, scale: np.ndarray, scheme: str, how: str, seed: Any, re
         return Scores()
     A = _Augmented(glm)
     if scheme == "row_norm":
+        if not scale.any():
+            return Scores()
         return Scores(sampling_probabilities("row_norm", A.matrix(), scale=scale))
     penalty = np.diag(glm.penalty)
     if how == "exact":
         values = exact_leverage(A.matrix(), penalty, scale)
         root = None
     else:
-        values, root = approximate_leverage(A.matrix(), penalty, seed, scale=scale)
+        values, root = approximate_leverage(A.matrix(), penalty, seed, scale=scale, check_finite=False)
+    if not values.any():  # no row has curvature: none is better than another
+        return Scores()
     if scheme in ("mVc", "mMSE"):
         pi = sampling_probabilities(scheme, A.matrix(), residual=residual, root=root, mix=0.3)
     else:
@@ -125,8 +134,9 @@ def make_sketch(name: str, m: int, scores: Scores, n: int, s: int, on_heavy: str
         return LESSUniform(m, s)
     if name == "srht_wor":
         return SRHT(m, replacement=False)
+    if name == "saso":
+        return SASO(m, min(4, m))
     plain = {
-        "saso": SASO,
         "countsketch": CountSketch,
         "srht": SRHT,
         "gaussian": Gaussian,
@@ -158,13 +168,22 @@ def sketch_direction(
 ) -> DebiasedInverse:
     """Draw one sketch of A(b) and return the debiased inverse Hessian."""
     operator = sketch.draw(glm.n_samples, seed)
-    scale: Any = LazyScale(glm, b) if eta is None else glm.root_weights(eta, slice(None))
-    if eta is None and not isinstance(operator, RowSparseOperator):
-        scale = glm.root_weights(glm.margins(b), slice(None))
+    scale = row_scale(glm, b, eta, operator)
     At = operator.apply(glm.X, scale)
     ones = operator.apply(np.ones((glm.n_samples, 1)), scale) if glm.intercept else None
     At = np.asarray(glm.with_intercept(At, ones), dtype=np.float64)
     return debiased(At, np.diag(glm.penalty), sketch, operator, scores, rule, glm.n_samples, on_heavy)
+
+
+def row_scale(
+    glm: GLM, b: np.ndarray, eta: np.ndarray | None, operator: SketchOperator, rows: slice = slice(None)
+) -> Any:
+    """Row scaling of A(b) on the given rows, from their margins `eta` if these are known."""
+    if eta is not None:
+        return glm.root_weights(eta, rows)
+    if isinstance(operator, RowSparseOperator) and rows == slice(None):
+        return LazyScale(glm, b)
+    return glm.root_weights(glm.margins(b, rows), rows)
 
 
 def debiased(
@@ -182,17 +201,47 @@ def debiased(
     rule = default_rule(sketch) if rule == "auto" else rule
     if not C.any() and At.shape[0] < d:
         raise SketchTooSmall(At.shape[0], d)
+    if isinstance(operator, RowOperator) and rule != "none":
+        d_eff = effective_dimension_from_gram(At.T @ At, C, At.shape[0])
+        if sketch.m <= d_eff:
+            raise SketchTooSmall(sketch.m, d_eff)
     if isinstance(operator, RowOperator) and rule in ("fine", "poisson", "second_order"):
-        weights = row_weights(At, C, operator, scores, rule, on_heavy)
+        weights, ratios = row_weights(At, C, operator, scores, rule, on_heavy)
         G = At.T @ (weights[:, None] * At)
         d_eff = float(np.sum(leverage_share(G, C)))
-        return DebiasedInverse(G, C, sketch.m, d_eff, rule)
+        inverse = DebiasedInverse(G, C, sketch.m, d_eff, rule)
+        inverse.variance = sampling_variance(inverse, At, weights, ratios, operator)
+        return inverse
     G = At.T @ At
     d_eff = effective_dimension_from_gram(G, C, At.shape[0])
     if rule != "none":
         rule = "scalar" if rule in ("fine", "poisson", "second_order") else rule
         G = debias_weights(rule, m=max(At.shape[0], 1), d_eff=d_eff, n=n) * G
     return DebiasedInverse(G, C, sketch.m, d_eff, rule)
+
+
+def sampling_variance(
+    inverse: DebiasedInverse, At: np.ndarray, weights: np.ndarray, ratios: np.ndarray, operator: RowOperator
+) -> float:
+    """Relative variance of the direction from sampled rows, estimated from the sample.
+
+    With ratios :math:`l_i/(m \\pi_i)` (with replacement) or :math:`l_i/p_i`, the largest eigenvalue of
+    :math:`\\sum_s r_s u_s u_s' - (whitened G)^2/m`, or of :math:`\\sum_s (1 - p_s) r_s u_s u_s'`, u the
+    whitened sampled rows. By power iterations on :math:`Q \\sum_s ...`: two passes over the sample each.
+    """
+    replaced = operator.replacement
+    share = weights * ratios if replaced else weights * ratios * (1.0 - operator.probabilities)
+    v: np.ndarray = np.random.default_rng(0).standard_normal((At.shape[1],))
+    found = size = math.nan  # Rayleigh quotient of v, and v'Hv
+    for _ in range(POWER_ITERATIONS):
+        image = At.T @ (share * (At @ v))
+        found = float(v @ image) / size
+        v = inverse.solve(image)
+        size = float(v @ image)  # v'Hv, since v = H^-1 image
+        if not size > 0:
+            return 0.0
+    repeated = (float(v @ (inverse.gram @ v)) / size) ** 2 / inverse.m if replaced else 0.0
+    return max(found - repeated, 0.0)
 
 
 def leverage_share(G: np.ndarray, C: np.ndarray) -> np.ndarray:
@@ -204,8 +253,11 @@ def leverage_share(G: np.ndarray, C: np.ndarray) -> np.ndarray:
 
 def row_weights(
     At: np.ndarray, C: np.ndarray, operator: RowOperator, scores: Scores, rule: str, on_heavy: str
-) -> np.ndarray:
-    """Gram weights of sampled rows: leverage from the approximate Hessian, or from the sample alone."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gram weights of sampled rows and their l/(m pi) or l/p.
+
+    Leverage comes from the approximate Hessian, or from the sample alone.
+    """
     expected = operator.probabilities
     if scores.root is not None:  # not the projected scores: those under-estimate some rows by far
         leverage = leverage_of_rows(At * np.sqrt(expected)[:, None], scores.root)
@@ -213,13 +265,15 @@ def row_weights(
         leverage = scores.leverage[operator.indices]
     else:
         weights = leverage_from_sketch(At, C)
+        ratios = np.minimum(1.0 - 1.0 / weights, 0.9)
         if rule != "poisson":
-            return weights
-        leverage = np.minimum(1.0 - 1.0 / weights, 0.9) * expected
+            return weights, ratios
+        leverage = ratios * expected
     with warnings.catch_warnings():
         if on_heavy == "keep":
             warnings.simplefilter("ignore", UserWarning)
         heavy = "raise" if on_heavy == "raise" else "clip"
-        return np.asarray(
+        weights = np.asarray(
             debias_weights(rule, m=operator.m, leverage=leverage, probabilities=expected, on_heavy=heavy)
         )
+    return weights, np.minimum(leverage / expected, 1.0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -30,7 +31,7 @@ class _NewtonEstimator(BaseEstimator):
         debias: str = "auto",
         tol: float = 1e-8,
         max_iter: int = 50,
-        random_state: int = 0,
+        random_state: Any = 0,
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -44,7 +45,9 @@ class _NewtonEstimator(BaseEstimator):
     def _solve(self, X: Any, y: np.ndarray, loss: Any, sample_weight: Any) -> None:
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         glm = GLM(X, y, loss, l2=self.alpha, intercept=self.fit_intercept, sample_weight=weight)
-        seed = self.random_state if isinstance(self.random_state, int | np.integer) else 0
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         solver = SubsampledNewton(m=self.m, sketch=self.sketch, debias=self.debias, seed=int(seed))
         self.result_ = solver.solve(glm, max_rounds=None, max_iterations=self.max_iter, tol=self.tol)
         b = np.asarray(self.result_.x)
@@ -82,7 +85,7 @@ class SubsampledNewtonClassifier(ClassifierMixin, _NewtonEstimator):
     tol : float, default 1e-8
         Tolerance on half the Newton decrement's upper estimate, relative to ``max(1, |F|)``.
     max_iter : int, default 50
-    random_state : int, default 0
+    random_state : int, RandomState or None, default 0
 
     Attributes
     ----------
@@ -152,7 +155,7 @@ class SubsampledNewtonRegressor(RegressorMixin, _NewtonEstimator):
         debias: str = "auto",
         tol: float = 1e-8,
         max_iter: int = 50,
-        random_state: int = 0,
+        random_state: Any = 0,
     ) -> None:
         super().__init__(alpha, fit_intercept, m, sketch, debias, tol, max_iter, random_state)
         self.family = family

@@ -20,6 +20,7 @@ from optikit.losses import Loss, get_loss
 from optikit.objectives import Objective, OracleCalls
 from optikit.objectives.base import digest_arrays
 from optikit.runtime.communicator import block_of
+from optikit.sketching.door import check_matrix
 from optikit.validation import check_integer, check_real
 
 
@@ -58,9 +59,7 @@ class GLM(Objective):
         checked: bool = False,
     ) -> None:
         if sp.issparse(X):
-            self.X: Any = sp.csr_array(X)
-            if not checked and not np.all(np.isfinite(self.X.data)):
-                raise ValueError("X must be finite, got NaN or infinity.")
+            self.X: Any = sp.csr_array(check_matrix(X, "X", finite=not checked))
         else:
             self.X = as_float_array(X, name="X", ndim=2, finite=not checked)
         n, d = self.X.shape
@@ -79,9 +78,13 @@ class GLM(Objective):
             self.total_weight = float(n)
         else:
             self.weight = np.asarray(as_float_array(sample_weight, name="sample_weight", shape=(n,)))
-            if self.weight.min() < 0 or not self.weight.sum() > 0:
-                raise ValueError("sample_weight must be non-negative and not all zero.")
-            self.total_weight = float(self.weight.sum())
+            with np.errstate(over="ignore"):
+                self.total_weight = float(self.weight.sum())
+            if self.weight.min() < 0 or not 0 < self.total_weight < np.inf:
+                raise ValueError(
+                    "sample_weight must be non-negative and not all zero, of a finite sum, got a sum of "
+                    f"{self.total_weight!r}."
+                )
         self.n_agents = check_integer(workers, "workers", minimum=1, maximum=n)
         self.agents = np.arange(self.n_agents) if agents is None else np.asarray(agents, dtype=np.int64)
         self.n_samples, self.n_features = n, d

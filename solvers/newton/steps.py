@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from solvers.newton.averaging import Direction
 from solvers.newton.glm import GLM
 
 STEPS = ("armijo", "theory", "exact", "newton_less")
@@ -64,15 +65,18 @@ class Ray:
         return mu
 
 
-def choose_step(rule: Any, ray: Ray, F: float, decrement: float, kappa: float) -> tuple[float, float, bool]:
+def choose_step(
+    rule: Any, ray: Ray, F: float, decrement: float, direction: Direction
+) -> tuple[float, float, bool]:
     """Step size, F there, and whether no step decreases F any more.
 
-    `rule` is one of `STEPS` or a number; F and ``decrement = -g'p`` are at b; kappa is the relative
-    variance of the direction, whose theoretical step is ``1/(1 + kappa)``.
+    `rule` is one of `STEPS` or a number; F and ``decrement = -g'p`` are at b. The theoretical step is
+    ``1/(1 + kappa/q)``; Newton-LESS takes ``1 - d_eff/m`` whatever the number of workers.
     """
-    theory = 1.0 / (1.0 + kappa)
+    kappa = direction.kappa
+    theory = 1.0 / (1.0 + kappa / direction.arrived)
     if rule != "armijo":
-        fixed: dict[Any, float] = {"theory": theory, "newton_less": 1.0 - kappa / (1.0 + kappa)}
+        fixed: dict[Any, float] = {"theory": theory, "newton_less": 1.0 / (1.0 + kappa)}
         mu = ray.minimiser(theory) if rule == "exact" else fixed.get(rule, rule)
         return float(mu), ray.value(float(mu)), False
     mu = theory

@@ -31,21 +31,20 @@ import numpy as np
 from optikit.result import Certificate, Result
 from optikit.runtime.communicator import default_communicator
 from optikit.runtime.timing import Exponential, ServiceLaw
-from optikit.sketching import RULES, SCHEMES, DebiasedInverse, SketchTooSmall, determinantal_average
-from optikit.sketching.leverage import gram
-from optikit.sketching.operators import ColumnSparseOperator
+from optikit.sketching import RULES, SCHEMES, SketchTooSmall
 from optikit.solver import IterativeSolver, cached, replicated
 from optikit.validation import check_choice, check_integer, check_real
 from solvers.newton.arrivals import Arrivals, Clock, VirtualArrivals
-from solvers.newton.directions import (
-    SCORED,
-    SKETCHES,
-    Scores,
-    debiased,
-    make_sketch,
-    score_rows,
-    sketch_direction,
+from solvers.newton.averaging import (
+    Direction,
+    averaged_direction,
+    current_scores,
+    exact_direction,
+    one_of,
+    reduced,
+    worker_direction,
 )
+from solvers.newton.directions import REDUCIBLE, SKETCHES, Scores
 from solvers.newton.glm import GLM
 from solvers.newton.steps import STEPS, Ray, choose_step
 
@@ -64,9 +63,11 @@ class NewtonState:
     decrement_upper: float = replicated(default=math.nan)
     step_size: float = replicated(default=math.nan)
     m: int = replicated(default=0)
+    local: bool = replicated(default=False)  # a theoretical step was accepted as it is
     slow: int = replicated(default=0)
     stuck: bool = replicated(default=False)
     largest_margin: float = replicated(default=0.0)
+    separated: bool = replicated(default=False)  # every row is on its side of the hyperplane
     iteration: int = replicated(default=0)
     clock: Any = replicated(default=None)  # of workers that may be late
     arrivals: Any = cached(default=None)
@@ -98,8 +99,8 @@ class SubsampledNewton(IterativeSolver):
         Line search from the theoretical step (default), the step itself, exact line search,
         ``1 - d_eff/m``, or a fixed number.
     mode : {"independent", "local", "sketch_reduce"}
-        Each worker sketches all rows; each worker uses its own rows as the sample; or one sketch is summed
-        over the ranks from parts (countsketch, saso).
+        Each worker sketches all rows; each worker uses its own rows as the sample, which must be
+        exchangeable (`shuffle`); or one sketch is summed over the ranks from parts (all but SRHT).
     average : {"mean", "determinantal"}
         How the directions of the workers are averaged.
     adaptive : bool, default True
@@ -177,10 +178,10 @@ class SubsampledNewton(IterativeSolver):
                 f"first and deadline need fresh scores, refresh='always': a late worker has no old ones, "
                 f"got refresh={self.refresh!r}."
             )
-        if self.mode == "sketch_reduce" and self.sketch not in ("saso", "countsketch"):
+        if self.mode == "sketch_reduce" and self.sketch not in REDUCIBLE:
             raise ValueError(
-                f"mode='sketch_reduce' sums column-sparse sketches: sketch must be 'saso' or 'countsketch', "
-                f"got {self.sketch!r}."
+                "mode='sketch_reduce' sums sketches of the ranks' rows: sketch must be one of "
+                f"{', '.join(map(repr, REDUCIBLE))}; got {self.sketch!r}."
             )
 
     @property
@@ -241,45 +242,44 @@ class SubsampledNewton(IterativeSolver):
         return VirtualArrivals(service, oracle, self.first or q, self.deadline or math.inf, clock)
 
     def step(self, objective: GLM, network: Any, state: NewtonState) -> NewtonState:
-        b, rows, q = state.b, objective.rows, objective.n_agents
+        b, rows = state.b, objective.rows
         eta = objective.margins(b, rows) if state.eta is None else state.eta
         # One message: the gradient and the value of the rows held here.
-        data_gradient, value = self._reduced(
+        data_gradient, value = reduced(
             network, objective.score_sum(eta, rows), np.array([objective.loss_sum(eta, rows)])
         )
         penalty = objective.penalty
         g = data_gradient + penalty * b
         F = float(value[0]) + 0.5 * float(penalty @ (b * b))
-        m, exact = state.m, self.sketch == "exact" or 2 * state.m >= objective.n_samples
-        scores = self._scores(objective, b, state) if not exact else Scores()
+        exact = self.sketch == "exact" or (self.mode != "local" and 2 * state.m >= objective.n_samples)
+        scores = Scores() if exact else current_scores(self, objective, state)
         if exact:
-            inverse = self._exact_inverse(objective, network, eta)
-            p, kappa = -inverse.solve(g), 0.0
+            direction = exact_direction(objective, network, eta, g)
         else:
-            p, kappa = self._averaged_direction(objective, network, state, g, m, scores)
+            direction = averaged_direction(self, objective, network, state, g, scores)
+        p = direction.p
         decrement = float(-(g @ p))
         Xp = objective.margins(p, rows, offset=False)
-        along = Ray(objective, eta, Xp, b, p, lambda part: self._reduced(network, part, new_round=False)[0])
-        mu, F_new, stuck = choose_step(self.step_rule, along, F, decrement, kappa)
-        slack = 0.0 if exact else 3.0 * math.sqrt(2.0 * kappa / q) if kappa > 0 else 0.0
-        slow = self._slow(state, decrement, kappa, mu, exact)
-        if self.adaptive and slow >= 2:
+        along = Ray(objective, eta, Xp, b, p, lambda part: reduced(network, part, new_round=False)[0])
+        mu, F_new, stuck = choose_step(self.step_rule, along, F, decrement, direction)
+        slow, m = self._slow(objective, state, decrement, direction), state.m
+        if self.adaptive and self.mode != "local" and slow >= 2:
             m, slow = min(2 * m, objective.n_samples), 0
         eta = eta + mu * Xp
-        largest = 0.0
-        if objective.l2 == 0 and objective.loss.targets == "binary":
-            largest = float(network.max(np.array([np.max(np.abs(eta), initial=0.0)])))
+        largest, separated = self._margins(objective, network, eta)
         return NewtonState(
             b=b + mu * p,
             value=F_new,
             gradient_norm=float(np.linalg.norm(g)),
             decrement=decrement,
-            decrement_upper=decrement * (1.0 + slack),
+            decrement_upper=decrement * (1.0 + self._spread(objective, state, direction)),
             step_size=mu,
             m=m,
+            local=state.local or mu == 1.0 / (1.0 + direction.kappa / direction.arrived),
             slow=slow,
             stuck=stuck,
             largest_margin=largest,
+            separated=separated,
             iteration=state.iteration + 1,
             eta=eta,
             scores=scores,
@@ -287,151 +287,43 @@ class SubsampledNewton(IterativeSolver):
             arrivals=state.arrivals,
         )
 
-    @staticmethod
-    def _one_of(network: Any, part: np.ndarray) -> np.ndarray:
-        """A rank's contribution as the network sums it: one row per worker, all but the first zero."""
-        packed = np.zeros((network.n_local, *part.shape))
-        if network.n_local:
-            packed[0] = part
-        return packed
+    def _spread(self, objective: GLM, state: NewtonState, direction: Direction) -> float:
+        """Three standard deviations of the decrement, relative: ``3 sqrt(2/(q (m - d_eff)))``.
 
-    def _reduced(self, network: Any, *parts: np.ndarray, new_round: bool = True) -> list[np.ndarray]:
-        """Sum one contribution per rank over the ranks, as one counted message of the workers."""
-        packed = np.concatenate([part.ravel() for part in parts])
-        down = packed.size if new_round else 0
-        total = network.total(self._one_of(network, packed), floats_down=down, new_round=new_round)
-        ends = np.cumsum([part.size for part in parts])[:-1]
-        return [piece.reshape(part.shape) for piece, part in zip(np.split(total, ends), parts)]
-
-    # -- directions ---------------------------------------------------------------------------------------
-
-    def _scores(self, objective: GLM, b: np.ndarray, state: NewtonState) -> Scores:
-        if self.sketch not in SCORED or self.mode == "local":
-            return Scores()
-        every = {"always": 1, "initial": 10**9}.get(self.refresh, self.refresh)
-        if state.scores is not None and state.iteration % every:
-            return state.scores
-        eta = objective.margins(b)
-        residual = objective.loss.derivative(eta, objective.y)
-        seed = np.random.SeedSequence(self.seed, spawn_key=(state.iteration, objective.n_agents))
-        scale = objective.root_weights(eta, slice(None))
-        return score_rows(objective, scale, self.scheme, self.leverage, seed, residual)
-
-    def _averaged_direction(
-        self, objective: GLM, network: Any, state: NewtonState, g: np.ndarray, m: int, scores: Scores
-    ) -> tuple[np.ndarray, float]:
-        """Average over the workers of their sketched directions, and the variance kappa of one."""
-        q, d = objective.n_agents, objective.dim
-        if self.drops_late:
-            return self._first_directions(network, state, g, m)
-        if self.mode == "sketch_reduce":
-            inverse = self._reduced_inverse(objective, network, state, m)
-            return -inverse.solve(g), self._kappa(inverse, m)
-        directions = np.zeros((network.n_local, d + 2))
-        whole = objective.n_local == q
-        eta = state.eta if whole and state.eta is not None else None
-        for k, agent in enumerate(objective.agents):
-            inverse = self._worker_inverse(objective, state, int(agent), m, scores, eta)
-            directions[k, :d] = -inverse.solve(g)
-            directions[k, d] = self._kappa(inverse, m)
-            directions[k, d + 1] = inverse.logdet
-        if self.average == "determinantal":
-            everyone = network.allgather(directions)
-            return determinantal_average(everyone[:, :d], everyone[:, d + 1]), float(
-                everyone[:, d].mean()
-            ) / q
-        total = network.total(directions[:, : d + 1], floats_down=d + 1, new_round=False)
-        return total[:d] / q, float(total[d]) / q**2
-
-    def _first_directions(
-        self, network: Any, state: NewtonState, g: np.ndarray, m: int
-    ) -> tuple[np.ndarray, float]:
-        """The average over the workers that answered first; kappa is divided by their number."""
-        d = g.size
-        rows = state.arrivals.collect(state.clock, state.iteration, m, state.b, g)
-        network.ledger.record_phase(d + 2, 2 * d + 2, new_round=False)
-        kappa = float(rows[:, d].mean()) / len(rows)
-        if self.average == "determinantal":
-            return determinantal_average(rows[:, :d], rows[:, d + 1]), kappa
-        return rows[:, :d].mean(axis=0), kappa
-
-    def _worker_inverse(
-        self,
-        objective: GLM,
-        state: NewtonState,
-        agent: int,
-        m: int,
-        scores: Scores,
-        eta: np.ndarray | None,
-    ) -> DebiasedInverse:
-        seed = np.random.SeedSequence(self.seed, spawn_key=(state.iteration, agent))
-        if self.mode == "local":
-            return self._local_inverse(objective, state.b, agent)
-        sketch = make_sketch(self.sketch, m, scores, objective.n_samples, self.s, self.on_heavy)
-        return sketch_direction(objective, state.b, eta, sketch, scores, self.debias, seed, self.on_heavy)
-
-    def _local_inverse(self, objective: GLM, b: np.ndarray, agent: int) -> DebiasedInverse:
-        """The worker's own rows as a sample without replacement: factor n_k (1 - d_eff/n) / (n_k - d_eff)."""
-        from optikit.sketching import effective_dimension_from_gram
-
-        rows, n = objective.block(agent), objective.n_samples
-        size = rows.stop - rows.start
-        scale = objective.root_weights(objective.margins(b, rows), rows)
-        G = self._gram(objective, rows, scale) * (n / size)
-        C = np.diag(objective.penalty)
-        d_eff = effective_dimension_from_gram(G, C, size)
-        if size <= d_eff:
-            raise SketchTooSmall(size, d_eff)
-        factor = 1.0 if self.debias == "none" else size * (1.0 - d_eff / n) / (size - d_eff)
-        return DebiasedInverse(factor * G, C, size, d_eff, "none" if self.debias == "none" else "local")
+        For a Gaussian sketch ``dec^2`` is the exact one times ``(m - d)/chi^2_{m-d+1}``. With kappa for
+        ``d_eff/(m - d_eff)`` the term ``m - d_eff`` is ``m/(1 + kappa)``.
+        """
+        if direction.kappa == 0:
+            return 0.0
+        m = objective.n_samples // objective.n_agents if self.mode == "local" else state.m
+        return 3.0 * math.sqrt(2.0 * (1.0 + direction.kappa) / (m * direction.arrived))
 
     @staticmethod
-    def _gram(objective: GLM, rows: slice, scale: np.ndarray) -> np.ndarray:
-        X = objective.X[rows]
-        G = gram(X, scale)
-        if not objective.intercept:
-            return G
-        w = scale * scale
-        cross = np.asarray(X.T @ w.astype(X.dtype), dtype=np.float64)
-        return np.block([[G, cross[:, None]], [cross[None, :], np.array([[w.sum()]])]])
+    def _margins(objective: GLM, network: Any, eta: np.ndarray) -> tuple[float, bool]:
+        """Largest margin in modulus, and whether all labels are met; (0, False) where it does not matter."""
+        if objective.l2 > 0 or objective.loss.targets != "binary":
+            return 0.0, False
+        signed = objective.y[objective.rows] * eta
+        if objective.weight is not None:
+            signed = signed[objective.weight[objective.rows] > 0]
+        largest = float(network.max(np.array([np.max(np.abs(signed), initial=0.0)])))
+        return largest, bool(float(network.min(np.array([np.min(signed, initial=np.inf)]))) > 0.0)
 
-    def _exact_inverse(self, objective: GLM, network: Any, eta: np.ndarray) -> DebiasedInverse:
-        rows = objective.rows
-        G = self._gram(objective, rows, objective.root_weights(eta, rows))
-        G = network.sum(self._one_of(network, G))
-        return DebiasedInverse(G, np.diag(objective.penalty), objective.n_samples, math.nan, "none")
+    @staticmethod
+    def _slow(objective: GLM, state: NewtonState, decrement: float, direction: Direction) -> int:
+        """Iterations in a row, in the local phase, that contracted twice worse than predicted.
 
-    def _reduced_inverse(self, objective: GLM, network: Any, state: NewtonState, m: int) -> DebiasedInverse:
-        """One sketch of all rows, summed over the ranks: q ranks behave as one worker."""
-        seed = np.random.SeedSequence(self.seed, spawn_key=(state.iteration, 0))
-        sketch = make_sketch(self.sketch, m, Scores(), objective.n_samples, self.s, self.on_heavy)
-        operator, rows = sketch.draw(objective.n_samples, seed), objective.rows
-        assert isinstance(operator, ColumnSparseOperator)
-        own = ColumnSparseOperator(operator.rows[rows], operator.values[rows], m)
-        scale = objective.root_weights(objective.margins(state.b, rows), rows)
-        X = objective.X[rows]
-        ones = own.apply(np.ones((X.shape[0], 1)), scale) if objective.intercept else None
-        part = objective.with_intercept(own.apply(X, scale), ones)
-        (At,) = self._reduced(network, np.asarray(part, dtype=np.float64))
-        C = np.diag(objective.penalty)
-        return debiased(At, C, sketch, operator, Scores(), self.debias, objective.n_samples, self.on_heavy)
-
-    def _kappa(self, inverse: DebiasedInverse, m: int) -> float:
-        """Relative variance of one direction, ``d_eff / (m - d_eff)``."""
-        d_eff = inverse.d_eff if math.isfinite(inverse.d_eff) else float(inverse.gram.shape[0])
-        size = max(inverse.m, m) if self.mode != "local" else inverse.m
-        return d_eff / max(size - d_eff, 1e-12)
-
-    # -- steps ---------------------------------------------------------------------------------------------
-
-    def _slow(self, state: NewtonState, decrement: float, kappa: float, mu: float, exact: bool) -> int:
-        """Iterations in a row, in the local phase, that contracted twice worse than predicted."""
-        if exact or not math.isfinite(state.decrement) or state.decrement <= 0 or kappa <= 0:
+        What is predicted is the rate of incoherent data, ``d/(m - d)`` for kappa: where uniform samples miss
+        heavy rows a larger sketch is the remedy. Backtracking in the local phase is a sign of it too.
+        """
+        kappa = direction.kappa / direction.arrived
+        if not state.local or not math.isfinite(state.decrement) or state.decrement <= 0 or kappa <= 0:
             return 0
-        untouched = mu == 1.0 / (1.0 + kappa)
-        predicted = kappa / (1.0 + kappa)
+        d, m = objective.dim, state.m
+        incoherent = min(kappa, d / (m - d) / direction.arrived) if m > d else kappa
+        predicted = incoherent / (1.0 + incoherent)
         floor = 1e-14 * max(1.0, abs(state.value))
-        slow = untouched and decrement > 2.0 * predicted * state.decrement and decrement > floor
+        slow = decrement > 2.0 * predicted * state.decrement and decrement > floor
         return state.slow + 1 if slow else 0
 
     def iterate(self, state: NewtonState) -> Any:
@@ -449,9 +341,7 @@ class SubsampledNewton(IterativeSolver):
         self, objective: GLM, network: Any, state: NewtonState, *, final: bool = False
     ) -> dict[str, float]:
         if state.iteration == 0:
-            start = network.sum(
-                self._one_of(network, np.array([objective.loss_sum(state.eta, objective.rows)]))
-            )
+            start = network.sum(one_of(network, np.array([objective.loss_sum(state.eta, objective.rows)])))
             return {"objective": float(start[0]) + 0.5 * float(objective.penalty @ (state.b * state.b))}
         record = {
             "objective": state.value,
@@ -475,7 +365,7 @@ class SubsampledNewton(IterativeSolver):
             return "the gradient is below gtol"
         if state.stuck:
             return "no step decreases the objective any more"
-        if state.largest_margin > SEPARABLE_MARGIN:
+        if state.separated and state.largest_margin > SEPARABLE_MARGIN:
             return "separable data without a penalty: the loss falls for ever and has no minimiser"
         return None
 
@@ -501,6 +391,5 @@ class DirectionOracle:
     def __call__(self, worker: int, iteration: int, m: int, b: np.ndarray, g: np.ndarray) -> np.ndarray:
         method, state = self.method, NewtonState(b, m=m, iteration=iteration)
         if self._scored is None or self._scored[0] != iteration:  # one scoring for the workers here
-            self._scored = (iteration, method._scores(self.objective, b, state))
-        inverse = method._worker_inverse(self.objective, state, worker, m, self._scored[1], None)
-        return np.concatenate([-inverse.solve(g), [method._kappa(inverse, m), inverse.logdet]])
+            self._scored = (iteration, current_scores(method, self.objective, state))
+        return worker_direction(method, self.objective, state, worker, g, self._scored[1])

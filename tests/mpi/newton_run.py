@@ -19,6 +19,8 @@ runs = {
     "saso": SubsampledNewton(m=80, sketch="saso"),
     "local": SubsampledNewton(m=80, mode="local"),
     "reduce": SubsampledNewton(m=80, mode="sketch_reduce", sketch="saso"),
+    "reduce rows": SubsampledNewton(m=80, mode="sketch_reduce", sketch="rows"),
+    "reduce gaussian": SubsampledNewton(m=80, mode="sketch_reduce", sketch="gaussian"),
     "determinantal": SubsampledNewton(m=80, average="determinantal", debias="none"),
     "exact": SubsampledNewton(sketch="exact"),
 }

@@ -15,11 +15,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from optikit.network import Network
 from optikit.objectives import Quadratic
-from optikit.sketching import RankDeficientWarning, SketchTooSmall
-from solvers.newton.directions import SKETCHES
+from optikit.sketching import RankDeficientWarning, SketchTooSmall, exact_leverage
+from solvers.newton.directions import REDUCIBLE, SKETCHES, Scores, make_sketch, sketch_direction
 from solvers.newton.estimators import SubsampledNewtonClassifier, SubsampledNewtonRegressor
 from solvers.newton.glm import GLM
 from solvers.newton.subsampled import SubsampledNewton
+from theory_checks.claims.newton import heavy_tailed
 
 PROGRAM = Path(__file__).parents[1] / "mpi" / "newton_run.py"
 
@@ -55,7 +56,8 @@ def test_every_sketch_reaches_the_optimum_of_digits(sketch):
     result = solve(digits(), m=640, sketch=sketch)
     assert result.success
     assert result.objective == pytest.approx(0.247752302922, rel=1e-9)
-    assert result.iterations <= 14
+    # Uniform rows miss the heavy ones, even as m grows: 11 to 36 over seeds (49 of a prototype with m fixed).
+    assert result.iterations <= (36 if sketch == "rows_wor" else 14)
 
 
 @pytest.mark.parametrize("sketch", ["exact", "rows_poisson", "less_uniform"])
@@ -149,9 +151,42 @@ def test_every_mode_reaches_the_optimum(mode):
     assert result.objective == pytest.approx(optimum, abs=1e-11)
 
 
-def test_summed_sketches_do_not_depend_on_the_number_of_workers():
-    runs = [solve(logistic(workers=q), m=100, mode="sketch_reduce", sketch="saso").x for q in (1, 3)]
+@pytest.mark.parametrize("sketch", REDUCIBLE)
+def test_summed_sketches_do_not_depend_on_the_number_of_workers(sketch):
+    runs = [solve(logistic(workers=q), m=100, mode="sketch_reduce", sketch=sketch).x for q in (1, 3)]
     np.testing.assert_allclose(runs[0], runs[1], rtol=1e-9)
+
+
+def test_samples_that_miss_heavy_rows_grow_until_they_do_not():
+    # Uniform rows of coherent data: with a fixed size sixty iterations are not enough for most seeds.
+    runs = [solve(digits(), m=640, sketch="rows", scheme="uniform", seed=seed) for seed in range(8)]
+    assert all(run.success and run.iterations <= 25 for run in runs)
+    assert max(run.history["sketch_rows"][-1] for run in runs) == 1280
+    fixed = [
+        solve(digits(), m=640, sketch="rows", scheme="uniform", seed=seed, adaptive=False)
+        for seed in range(4)
+    ]
+    assert np.median([run.iterations for run in fixed]) > 2 * np.median([run.iterations for run in runs])
+
+
+@pytest.mark.parametrize("name", ["rows", "rows_poisson"])
+def test_the_variance_of_sampled_directions_is_the_measured_one(name):
+    # The largest eigenvalue of E (Q - EQ)^2 in the whitened system; the estimate is of first order in d/m.
+    A = heavy_tailed(1024)
+    glm = GLM(A, A @ np.ones(20), "least_squares")
+    A, b = A / 32.0, np.zeros(20)
+    root = np.linalg.cholesky(A.T @ A)
+    leverage = exact_leverage(A)
+    scores = Scores(0.5 * leverage / 20 + 0.5 / 1024, leverage)
+    whitened, estimates = [], []
+    for seed in np.random.SeedSequence(0).spawn(1500):
+        sketch = make_sketch(name, 600, scores, 1024, 8, "clip")
+        inverse = sketch_direction(glm, b, None, sketch, scores, "auto", seed, "clip")
+        whitened.append(root.T @ inverse.solve(root))
+        estimates.append(inverse.variance)
+    spread = np.array(whitened) - np.mean(whitened, axis=0)
+    measured = np.linalg.eigvalsh(np.einsum("kij,kil->jl", spread, spread) / len(spread))[-1]
+    assert np.mean(estimates) == pytest.approx(measured, rel=0.25)
 
 
 def test_determinantal_averages_converge():
@@ -268,6 +303,17 @@ def test_separable_data_without_a_penalty_end_with_that_word():
     assert "separable" in result.message
 
 
+def test_large_margins_alone_are_not_separability():
+    # Rows of norm 1e3, one label flipped: margins pass any limit and there is a minimiser.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+    y = X[:, 0] + 0.3 * rng.standard_normal(300) > 0
+    X[0], y[0] = [1e3, 0.0, 0.0], True
+    result = solve(GLM(X, y, "logistic"), sketch="exact")
+    assert np.max(np.abs(X @ result.x)) > 30.0
+    assert result.status == "converged"
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
     whole = SubsampledNewton(m=100, sketch="less_uniform").solve(
         logistic(), max_rounds=None, max_iterations=8
@@ -293,6 +339,8 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path):
         ({"l2": -1.0}, ValueError, "l2 must be"),
         ({"sample_weight": np.zeros(3)}, ValueError, "sample_weight must be non-negative and not all zero"),
         ({"sample_weight": -np.ones(3)}, ValueError, "sample_weight must be non-negative"),
+        ({"sample_weight": np.full(3, 1e308)}, ValueError, "of a finite sum"),
+        ({"X": sp.csr_array(np.eye(3)[:, :2] * 1j)}, TypeError, "X must hold real numbers"),
         ({"workers": 4}, ValueError, "workers must be an integer >= 1 and <= 3"),
         ({"loss": "poisson", "y": np.array([0.5, 1, 1])}, ValueError, "counts"),
         ({"loss": "gamma", "y": np.array([0.0, 1, 1])}, ValueError, "positive numbers"),
@@ -314,7 +362,10 @@ def test_bad_models_are_named(change, error, message):
         ({"step_rule": "fast"}, "step_rule must be one of"),
         ({"step_rule": -1.0}, "step_rule must be"),
         ({"refresh": 0}, "refresh must be"),
-        ({"mode": "sketch_reduce"}, "mode='sketch_reduce' sums column-sparse sketches"),
+        (
+            {"mode": "sketch_reduce", "sketch": "srht"},
+            "mode='sketch_reduce' sums sketches of the ranks' rows",
+        ),
     ],
 )
 def test_bad_parameters_are_named(options, message):
@@ -356,3 +407,16 @@ def test_estimators_agree_with_scikit_learn():
     np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="family must be one of"):
         SubsampledNewtonRegressor("probit").fit(glm.X, counts)
+
+
+def test_estimators_draw_from_the_random_state_they_are_given():
+    glm = logistic()
+
+    def fit(state):
+        return SubsampledNewtonClassifier(alpha=1e-3, random_state=state).fit(glm.X, glm.y).result_.x
+
+    np.testing.assert_array_equal(fit(np.random.RandomState(3)), fit(np.random.RandomState(3)))
+    assert not np.array_equal(fit(np.random.RandomState(3)), fit(np.random.RandomState(4)))
+    assert not np.array_equal(fit(None), fit(None))
+    with pytest.raises(ValueError, match="seed a"):
+        fit("three")
