@@ -57,3 +57,13 @@ html_theme_options = {
 html_sidebars = {"install": [], "index": []}
 html_show_sourcelink = False
 html_show_copyright = False
+
+
+def _skip_metadata_requests(app, what, name, obj, skip, options):
+    """Leave out scikit-learn's generated ``set_*_request``: their text refers to its own manual."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app):
+    """Connect the hook above."""
+    app.connect("autodoc-skip-member", _skip_metadata_requests)
